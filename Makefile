@@ -1,0 +1,34 @@
+# Everything here works on a machine with only Python 3.11+ and make.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test bench reproduce clean
+
+demo: .venv/.run
+	$(BIN)/confide plan --n 32561 --epsilon 1 --delta 1e-5 --clip 1 --epochs 20
+
+test: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2
+
+bench: .venv/.test
+	$(BIN)/python benchmarks/accounting.py
+
+reproduce: .venv/.run
+	$(BIN)/confide reproduce li2019-figure1
+	$(BIN)/confide reproduce li2019-figure2
+
+.venv/.run: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or later") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv/.test: .venv/.run
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build reproductions src/*.egg-info

@@ -1,0 +1,74 @@
+"""Bayesian learning on sensitive data, with a privacy guarantee that the run itself derives.
+
+Names are imported when first used, so that `import confide` stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from confide.accounting import delta, epsilon, guarantee, verify
+    from confide.budget import Budget, Guarantee
+    from confide.calibration import calibrate, calibrate_noise, calibrate_steps
+    from confide.checks import Refused
+    from confide.ledger import BudgetExceeded, Ledger
+    from confide.step_sizes import step_size
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Budget": "budget",
+    "BudgetExceeded": "ledger",
+    "Guarantee": "budget",
+    "Ledger": "ledger",
+    "Refused": "checks",
+    "calibrate": "calibration",
+    "calibrate_noise": "calibration",
+    "calibrate_steps": "calibration",
+    "delta": "accounting",
+    "epsilon": "accounting",
+    "guarantee": "accounting",
+    "step_size": "step_sizes",
+    "verify": "accounting",
+}
+_MODULES = (
+    "accountants",
+    "accounting",
+    "budget",
+    "calibration",
+    "checks",
+    "events",
+    "experiments",
+    "ledger",
+    "step_sizes",
+)
+
+__all__ = [
+    "Budget",
+    "BudgetExceeded",
+    "Guarantee",
+    "Ledger",
+    "Refused",
+    "calibrate",
+    "calibrate_noise",
+    "calibrate_steps",
+    "delta",
+    "epsilon",
+    "guarantee",
+    "step_size",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"confide.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"confide.{name}")
+    raise AttributeError(f"module 'confide' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

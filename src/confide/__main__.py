@@ -1,0 +1,3 @@
+from confide.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""One file per theory; each takes an event and returns its privacy profile.
+
+`pld` is tight and certified, `moments` is the papers' (with a classical and a Renyi tail), `gdp` is exact for Gaussian
+releases and approximate for subsampled ones, `advanced` is wang2015's. `profile` below picks one by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confide import checks
+from confide.events import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from confide.accountants.profiles import Profile
+    from confide.events import Event, Neighbours
+
+NAMES = ("pld", "moments", "moments-classical", "gdp", "advanced")
+
+
+def profile(event: Event, neighbours: Neighbours = "add-remove", accountant: str = "pld") -> Profile:
+    """The privacy profile of an event: `.epsilon(delta)`, `.delta(epsilon)`, `.trade_off(...)`, `.advantage()`."""
+    checks.one_of(NAMES, accountant=accountant)
+    checks.one_of(NEIGHBOURS, neighbours=neighbours)
+    if accountant == "pld":
+        from confide.accountants import pld
+
+        return pld.profile(event, neighbours)
+    if accountant == "gdp":
+        from confide.accountants import gdp
+
+        return gdp.profile(event, neighbours)
+    if accountant == "advanced":
+        from confide.accountants import advanced
+
+        return advanced.profile(event, neighbours)
+    from confide.accountants import moments
+
+    return moments.profile(event, neighbours, "classical" if accountant == "moments-classical" else "renyi")

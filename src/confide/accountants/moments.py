@@ -1,0 +1,160 @@
+"""Moments accountant (Abadi et al. 2016; li2019, section 2.2; Mironov 2017).
+
+The log-moment of order a of a step is log E_Q[(P/Q)^a], with Renyi divergence log-moment / (a - 1); log-moments of
+composed steps add up, also when each step is chosen after seeing the outputs before it. For a Poisson-subsampled
+Gaussian, add-remove, at an integer order it is a finite binomial sum without any numerical integral:
+
+    log sum_k C(a, k) (1-q)^(a-k) q^k exp(k (k-1) / (2 sigma^2)).
+
+For replace-one the worst pair is (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1) (proof in `pairs.py`), whose moment
+has no finite sum; the trapezoidal rule, which converges exponentially for it, is used instead.
+
+Between integer orders the log-moment lies below its chord (it is a cumulant generating function, hence convex).
+Two conversions to (epsilon, delta): `tail="classical"`, delta = min_a exp(log-moment(a) - (a-1) epsilon), as in the
+papers; and `tail="renyi"`, the tighter one of Canonne, Kamath and Steinke (2020), the default.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from scipy.special import gammaln
+
+from confide.accountants import kinds
+from confide.accountants.profiles import Profile
+from confide.events import Event, Neighbours, Parts
+
+Tail = Literal["renyi", "classical"]
+
+KNOTS = 16  # chords in 1/sigma^2: relative error 3e-6 at 10,000 distinct noise multipliers
+ROUNDED = 256  # kinds of step kept for replace-one, where chords are not proven
+# Every integer to 64, then a fifth more each time: a search narrows in on the best one afterwards.
+ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.round(64 * 1.2 ** np.arange(1, 34))]).astype(int))
+
+
+def _log_sum_exp(terms: np.ndarray) -> np.ndarray:
+    largest = terms.max(axis=-1)
+    return largest + np.log(np.exp(terms - largest[..., None]).sum(axis=-1))
+
+
+def binomial_log_moment(order: int, noise_multipliers: np.ndarray, sampling_probabilities: np.ndarray) -> np.ndarray:
+    """log E_Q[(P/Q)^order] of each step, add-remove, sampling probabilities below 1."""
+    k = np.arange(order + 1)
+    chosen = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+    q = sampling_probabilities[:, None]
+    exponent = k * (k - 1) / 2 * noise_multipliers[:, None] ** -2.0
+    return _log_sum_exp(chosen + (order - k) * np.log1p(-q) + k * np.log(q) + exponent)
+
+
+def replace_log_moment(order: float, noise_multiplier: float, sampling_probability: float) -> float:
+    """log E_Q[(P/Q)^order] for P, Q = (1-q) N(0, 1) + q N(+-m, 1), m = 1 / noise multiplier, by the trapezoidal rule.
+
+    The integrand is analytic in the strip |Im z| < pi sigma, where Q first vanishes, so that a step of
+    min(1, sigma) / 8 leaves an error below 1e-16 of the value.
+    """
+    m, q = 1.0 / noise_multiplier, sampling_probability
+    step = min(1.0, noise_multiplier) / 8
+    # For z > 0 the integrand is below P^a N(0)^(1-a), a mixture of Gaussians centred at 0, m, ..., order m.
+    z = np.arange(-14.0 - m, order * m + 14.0, step)
+    log_absent = math.log1p(-q) - z**2 / 2
+    log_p = np.logaddexp(log_absent, math.log(q) - (z - m) ** 2 / 2)
+    log_q = np.logaddexp(log_absent, math.log(q) - (z + m) ** 2 / 2)
+    value = _log_sum_exp(order * log_p + (1 - order) * log_q) + math.log(step / math.sqrt(2 * math.pi))
+    return max(0.0, float(value))
+
+
+def pure_log_moment(order: float | np.ndarray, epsilon: float) -> float | np.ndarray:
+    """log-moment of randomised response, which dominates every pure-epsilon release."""
+    return np.logaddexp(order * epsilon, (1 - order) * epsilon) - np.logaddexp(0.0, epsilon)
+
+
+class Moments(Profile):
+    accountant = "moments"
+
+    def __init__(self, event: Event, neighbours: Neighbours, tail: Tail = "renyi") -> None:
+        super().__init__(event, neighbours)
+        self.tail = tail
+        self._known: dict[int, float] = {}
+        if neighbours == "add-remove":
+            self._kinds = kinds.chorded(self.parts, KNOTS)
+        else:
+            self._kinds = kinds.rounded(self.parts, ROUNDED)
+
+    def log_moment(self, order: int) -> float:
+        """log-moment of the whole event at an integer order of at least 2."""
+        if order not in self._known:
+            self._known[order] = self._subsampled(order) + exact_log_moment(self.parts, order)
+        return self._known[order]
+
+    def _subsampled(self, order: int) -> float:
+        sigma, q, counts = self._kinds
+        if not counts.size:
+            return 0.0
+        if self.neighbours == "add-remove":
+            return float(counts @ binomial_log_moment(order, sigma, q))
+        return math.fsum(c * replace_log_moment(order, s, p) for s, p, c in zip(sigma, q, counts, strict=True))
+
+    def _best(self, bound) -> float:
+        """Least value of `bound(order, log_moment)` over real orders above 1."""
+        if not self._kinds.counts.size:  # closed form at every real order
+            orders = 1 + np.geomspace(1e-3, 1e6, 4000)
+            for _ in range(2):
+                values = bound(orders, exact_log_moment(self.parts, orders))
+                best = int(np.argmin(values))
+                orders = np.linspace(orders[max(0, best - 1)], orders[min(orders.size - 1, best + 1)], 400)
+            return float(np.min(values))
+        candidates, values = ORDERS, []
+        for order in candidates:  # the bound falls and then rises: stop when it has risen well past its least value
+            values.append(bound(float(order), self.log_moment(int(order))))
+            if values[-1] > min(values) + 0.5 * abs(min(values)) + 1e-9:
+                break
+        while True:
+            best = int(np.argmin(values))
+            low, high = candidates[max(0, best - 1)], candidates[min(len(values) - 1, best + 1)]
+            if high - low <= 2:
+                break
+            candidates = np.unique(np.linspace(low, high, 9).astype(int))
+            values = [bound(float(order), self.log_moment(int(order))) for order in candidates]
+        middle = int(candidates[best])
+        result = float(values[best])
+        for left in (middle - 1, middle):  # between integers: the chord, from 0 at order 1
+            ends = self.log_moment(left) if left > 1 else 0.0, self.log_moment(left + 1)
+            share = np.linspace(0, 1, 33)[1:]
+            between = ends[0] + share * (ends[1] - ends[0])
+            result = min(result, float(np.min(bound(left + share, between))))
+        return result
+
+    def _epsilon(self, delta: float) -> float:
+        def bound(order, log_moment):
+            if self.tail == "classical":
+                return (log_moment - math.log(delta)) / (order - 1)
+            return (log_moment - math.log(delta) - np.log(order)) / (order - 1) + np.log1p(-1 / order)
+
+        return self._best(bound)
+
+    def _delta(self, epsilon: float) -> float:
+        def bound(order, log_moment):
+            log_delta = log_moment - (order - 1) * epsilon
+            if self.tail == "classical":
+                return log_delta
+            return log_delta + (order - 1) * np.log1p(-1 / order) - np.log(order)
+
+        return math.exp(min(0.0, self._best(bound)))
+
+
+def exact_log_moment(parts: Parts, order):
+    """log-moment of everything that has a closed form at every real order."""
+    total = order * (order - 1) / 2 * parts.squared_mu
+    for epsilon, count in zip(parts.epsilons, parts.epsilon_counts, strict=True):
+        total = total + count * pure_log_moment(order, epsilon)
+    return total
+
+
+def profile(event: Event, neighbours: Neighbours = "add-remove", tail: Tail = "renyi") -> Moments:
+    return Moments(event, neighbours, tail)
+
+
+def epsilon(event: Event, delta: float, neighbours: Neighbours = "add-remove", tail: Tail = "renyi") -> float:
+    return profile(event, neighbours, tail).epsilon(delta)

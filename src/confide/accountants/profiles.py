@@ -1,0 +1,79 @@
+"""The privacy profile of a release, delta as a function of epsilon, and all that follows from it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.events import Event, Neighbours, Parts
+
+Status = Literal["exact", "upper bound", "approximate"]
+
+
+class Profile:
+    """What one accountant makes of one event, for one neighbouring relation.
+
+    A theory supplies `_epsilon` and `_delta` for the part of the event that cannot fail outright. The deltas of
+    (epsilon, delta) releases are composed here, once for all theories: such a release is dominated by one that
+    reveals everything with probability delta and is pure otherwise (Kairouz, Oh and Viswanath 2015).
+    """
+
+    accountant: str
+    status: Status = "upper bound"
+
+    def __init__(self, event: Event, neighbours: Neighbours) -> None:
+        self.parts: Parts = event.parts(neighbours)
+        self.neighbours: Neighbours = neighbours
+
+    def _epsilon(self, delta: float) -> float:
+        raise TypeError(f"{type(self).__name__} is not an accountant")
+
+    def _delta(self, epsilon: float) -> float:
+        raise TypeError(f"{type(self).__name__} is not an accountant")
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon that this theory certifies at `delta`; infinite where it certifies none."""
+        delta = checks.probability(zero=True, delta=delta)
+        if delta == 0:
+            if self.parts.needs_delta:
+                raise Refused("delta = 0 has no finite epsilon with Gaussian noise: give delta in (0, 1), such as 1e-6")
+            return math.fsum(self.parts.epsilons * self.parts.epsilon_counts)
+        if delta <= self.parts.failure:
+            raise Refused(
+                f"delta = {delta:g} does not cover the failure probability {self.parts.failure:g} "
+                "of the releases in the event: ask for a larger delta"
+            )
+        return max(0.0, self._epsilon((delta - self.parts.failure) / (1 - self.parts.failure)))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta that this theory certifies at `epsilon`."""
+        epsilon = checks.nonnegative(epsilon=epsilon)
+        failure = self.parts.failure
+        return min(1.0, failure + (1 - failure) * min(1.0, max(0.0, self._delta(epsilon))))
+
+    def advantage(self) -> float:
+        """True minus false positive rate of the best membership attack: the total variation distance."""
+        return self.delta(0.0)
+
+    def attack_success(self) -> float:
+        """Share of right guesses of the best attacker when member and non-member are equally likely."""
+        return (1 + self.advantage()) / 2
+
+    def trade_off(self, false_positive_rates: Any) -> np.ndarray:
+        """Lower bound on the false negative rate of any attack with the given false positive rates.
+
+        f(a) >= max(1 - delta(e) - e^e a, e^-e (1 - delta(e) - a)) for every epsilon e (Dong, Roth and Su 2022).
+        """
+        rates = np.atleast_1d(np.asarray(false_positive_rates, dtype=np.float64))
+        if not np.all((rates >= 0) & (rates <= 1)):
+            raise Refused("false_positive_rates must lie in [0, 1]")
+        largest = self.epsilon(max(1e-9, 2 * self.parts.failure)) if self.parts.failure < 0.5 else 1.0
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 63) * max(min(largest, 700.0), 1e-6)])
+        deltas = np.array([self.delta(e) for e in epsilons])
+        room = 1 - deltas[:, None] - np.exp(epsilons)[:, None] * rates
+        mirrored = np.exp(-epsilons)[:, None] * (1 - deltas[:, None] - rates)
+        return np.maximum(0.0, np.maximum(room, mirrored).max(axis=0))

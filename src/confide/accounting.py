@@ -1,0 +1,138 @@
+"""Prices by name: `epsilon` and `delta` of Gaussian steps, and the guarantee of any event."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from confide import accountants, checks, events
+from confide.accountants.profiles import Profile
+from confide.budget import Guarantee
+from confide.checks import Refused
+from confide.events import Event, Neighbours
+
+EVERY_ITERATE = "every iterate of the run, thinned or not, and anything computed from them"
+
+
+class ApproximateWarning(UserWarning):
+    """The number is an approximation that may lie below the truth."""
+
+
+def _profile(
+    noise_multiplier: Any, sampling_probability: Any, steps: int | None, accountant: str, neighbours: Neighbours
+) -> Profile:
+    event = events.gaussian(noise_multiplier, sampling_probability, steps)
+    profile = accountants.profile(event, neighbours, accountant)
+    if profile.status == "approximate":
+        warnings.warn(
+            f"accountant = {accountant!r} is approximate for subsampled steps: use 'pld' for a guarantee",
+            ApproximateWarning,
+            stacklevel=3,
+        )
+    return profile
+
+
+def epsilon(
+    *,
+    noise_multiplier: Any,
+    delta: float,
+    sampling_probability: Any = 1.0,
+    steps: int | None = None,
+    accountant: str = "pld",
+    neighbours: Neighbours = "add-remove",
+) -> float:
+    """The epsilon of Gaussian steps on sums of clipped contributions, each on a Poisson batch.
+
+    Args:
+        noise_multiplier: standard deviation of the noise over the clip; a number, or one per step.
+        delta: probability that the bound fails.
+        sampling_probability: chance of each record to enter a batch; a number, or one per step. 1 is the full batch.
+        steps: how many steps; the length of the arrays where arrays are given.
+        accountant: "pld" (tight, certified), "moments", "moments-classical", "gdp" or "advanced".
+        neighbours: "add-remove" (one record more or less: one clip) or "replace-one" (two clips).
+
+    >>> round(epsilon(noise_multiplier=50.0, steps=1000, delta=1e-5), 5)
+    2.59438
+    >>> round(epsilon(noise_multiplier=5.0, delta=1e-5, neighbours="replace-one"), 3)
+    1.555
+    """
+    return _profile(noise_multiplier, sampling_probability, steps, accountant, neighbours).epsilon(delta)
+
+
+def delta(
+    *,
+    noise_multiplier: Any,
+    epsilon: float,
+    sampling_probability: Any = 1.0,
+    steps: int | None = None,
+    accountant: str = "pld",
+    neighbours: Neighbours = "add-remove",
+) -> float:
+    """The delta of Gaussian steps at a given epsilon; arguments as for `confide.epsilon`.
+
+    >>> f"{delta(noise_multiplier=50.0, steps=1000, epsilon=2.59438):.2g}"
+    '1e-05'
+    """
+    return _profile(noise_multiplier, sampling_probability, steps, accountant, neighbours).delta(epsilon)
+
+
+_ACCOUNTANT_SENTENCES = {
+    "pld": "Epsilon is a certified upper bound: privacy loss distributions, with every numerical error added to delta.",
+    "moments": "Epsilon is an upper bound from Renyi moments of the privacy loss.",
+    "moments-classical": "Epsilon is an upper bound from the moments of the privacy loss and their classical tail.",
+    "gdp": "Epsilon is that of Gaussian differential privacy.",
+    "advanced": "Epsilon is an upper bound from advanced composition.",
+}
+_ALWAYS = (
+    "Bounds, clip, number of records, number of steps and all other settings were fixed without looking at the "
+    "records, or are public.",
+    "The noise was drawn from an ideal Gaussian with a secret key that was used once.",
+)
+
+
+def guarantee(
+    event: Event,
+    *,
+    delta: float,
+    neighbours: Neighbours = "add-remove",
+    accountant: str = "pld",
+    released: str = EVERY_ITERATE,
+    assumptions: tuple[str, ...] = (),
+) -> Guarantee:
+    """Price an event and write down everything that the price rests on.
+
+    Approximate prices are refused: a guarantee is an upper bound or nothing.
+    """
+    profile = accountants.profile(event, neighbours, accountant)
+    if profile.status == "approximate":
+        raise Refused(f"accountant = {accountant!r} is approximate for this event: use 'pld' for a guarantee")
+    spent = profile.epsilon(delta)
+    if spent == float("inf"):
+        raise Refused(f"accountant = {accountant!r} certifies no finite epsilon at delta = {delta:g}: use 'pld'")
+    sentences = (*event.assumptions(), *_ALWAYS, _ACCOUNTANT_SENTENCES[accountant], *assumptions)
+    return Guarantee(
+        epsilon=spent,
+        delta=delta,
+        neighbours=neighbours,
+        event=event,
+        accountant=accountant,
+        released=released,
+        assumptions=sentences,
+    )
+
+
+def verify(guarantee: Guarantee) -> float:
+    """Price a guarantee's event again; refused when the stated epsilon is below the price.
+
+    Only the event, delta, neighbours and accountant are read, so a guarantee can be verified from its JSON form.
+    """
+    checks.one_of(accountants.NAMES, accountant=guarantee.accountant)
+    profile = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
+    if profile.status == "approximate":
+        raise Refused(f"accountant = {guarantee.accountant!r} is approximate for this event: it supports no guarantee")
+    spent = profile.epsilon(guarantee.delta)
+    if spent > guarantee.epsilon * (1 + 1e-6) + 1e-9:
+        raise Refused(
+            f"epsilon = {guarantee.epsilon:g} is stated but the event costs {spent:g}: the guarantee does not hold"
+        )
+    return spent

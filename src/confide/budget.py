@@ -1,0 +1,108 @@
+"""What may be spent, and what a run promises: `Budget` and `Guarantee`."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from confide import checks, events
+from confide.checks import Refused
+from confide.events import NEIGHBOURS, Event, Neighbours
+
+_RELATIONS = {
+    "add-remove": "Two datasets are neighbours when one holds a single record more than the other; "
+    "the number of records is treated as public.",
+    "replace-one": "Two datasets are neighbours when they have the same size and differ in a single record.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The most that may be revealed about one record: (epsilon, delta) for a neighbouring relation.
+
+    `delta` = 0 asks for pure differential privacy, which Gaussian noise cannot give.
+
+    >>> Budget(epsilon=1.0, delta=1e-5)
+    Budget(epsilon=1.0, delta=1e-05, neighbours='add-remove')
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = "add-remove"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checks.positive(epsilon=self.epsilon))
+        object.__setattr__(self, "delta", checks.probability(zero=True, delta=self.delta))
+        checks.one_of(NEIGHBOURS, neighbours=self.neighbours)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What a release promises, and everything that the promise rests on.
+
+    `event` is the whole release, so that anyone can price it again from the JSON form alone
+    (`confide.accountants.verify`). `assumptions` are sentences for a reader who is not a programmer.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours
+    event: Event
+    accountant: str
+    released: str
+    assumptions: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checks.nonnegative(epsilon=self.epsilon))
+        object.__setattr__(self, "delta", checks.probability(zero=True, delta=self.delta))
+        checks.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+
+    @property
+    def belief(self) -> float:
+        """Largest certainty to which an undecided attacker can be brought, but for probability delta."""
+        return belief(self.epsilon)
+
+    def sentences(self) -> tuple[str, ...]:
+        """The promise in plain language, then every assumption."""
+        return (
+            f"The release is ({self.epsilon:.6g}, {self.delta:.3g})-differentially private.",
+            _RELATIONS[self.neighbours],
+            f"Someone who thinks it a coin flip whether a given record was used can be brought to at most "
+            f"{self.belief:.1%} certainty by the release, except with probability {self.delta:.3g}.",
+            f"What may be published: {self.released}.",
+            *self.assumptions,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        return record | {
+            "event": self.event.to_json(),
+            "assumptions": list(self.assumptions),
+            "sentences": list(self.sentences()),
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any] | str) -> Guarantee:
+        """The guarantee that `to_json` wrote; the sentences are derived again, not trusted."""
+        try:
+            loaded: dict[str, Any] = dict(json.loads(record) if isinstance(record, str) else record)
+            loaded.pop("sentences", None)
+            loaded["event"] = events.from_json(loaded["event"])
+            return cls(**loaded)
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise Refused(f"guarantee is not in the form that confide writes: {error}") from None
+
+
+def belief(epsilon: float) -> float:
+    """P(A) = 1 / (1 + e^-epsilon): posterior belief of an attacker with a flat prior (triastcyn2020, eq. 1).
+
+    >>> round(belief(2.0), 2)
+    0.88
+    """
+    return 1.0 / (1.0 + math.exp(-epsilon))

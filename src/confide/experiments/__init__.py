@@ -1,0 +1,16 @@
+"""The papers' figures and tables, one file each: `confide reproduce NAME`."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from confide import checks
+
+NAMES = ("li2019-figure1", "li2019-figure2")
+
+
+def load(name: str) -> ModuleType:
+    """The module behind `confide reproduce name`; it has `run(out, quick) -> Reproduction`."""
+    checks.one_of(NAMES, name=name)
+    return importlib.import_module(f"confide.experiments.{name.replace('-', '_')}")

@@ -1,0 +1,349 @@
+"""The ledger: a file that knows what has been spent on each dataset, and refuses what would be too much.
+
+A run is charged before it starts. Nothing is ever refunded: a crash after the charge has cost what it cost. Each row
+holds the whole event, so that anyone can price the history again from the file alone, and rows can be neither changed
+nor deleted. SQLite gives the atomicity: a charge reads the history, decides and writes under one write lock, and is on
+disk before `charge` returns.
+
+**What a charge costs** is a share of the budget, a number that adds up, so that the sum stays valid when every charge
+is chosen after seeing all outputs before it (a privacy filter). Three ways to add, fixed when a dataset is entered:
+
+- `basic`: the share f at which the event is (f epsilon, f delta)-DP, priced tightly by itself; epsilons and deltas add
+  up (Rogers, Roth, Ullman and Vadhan 2016). What is left is again a budget. Best for a few large runs; the default.
+- `renyi`: the Renyi divergence at one order, fixed in advance from the budget, over the largest one that keeps the
+  budget (Feldman and Zrnic 2021). Best for many small runs.
+- `gdp`: the square of mu over the largest one, for releases that are exactly Gaussian or pure (Smith and Thakurta 2022;
+  Koskela et al. 2023).
+
+Privacy loss distributions of the whole history would be tighter still, but are not known to be valid for charges that
+depend on earlier outputs, so they price each charge and never the sum.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confide import accountants, checks, events
+from confide.accountants import gdp, moments
+from confide.accountants.profiles import Profile
+from confide.accountants.roots import root
+from confide.budget import Budget
+from confide.checks import Refused
+from confide.events import Event
+
+COMPOSITIONS = ("basic", "renyi", "gdp")
+APPLICATION_ID = 0x636F6E66  # "conf", in the header of the SQLite file
+FORMAT = 1
+ROUNDING = 1e-12  # ten charges of a tenth must fit
+FAILURES = 0.01  # share of delta kept for outright failures where the rest of delta belongs to a tail bound
+SCHEMA = """
+CREATE TABLE datasets (
+    name TEXT PRIMARY KEY, epsilon REAL NOT NULL, delta REAL NOT NULL, neighbours TEXT NOT NULL,
+    composition TEXT NOT NULL, created TEXT NOT NULL);
+CREATE TABLE charges (
+    id INTEGER PRIMARY KEY, receipt TEXT NOT NULL UNIQUE, dataset TEXT NOT NULL REFERENCES datasets (name),
+    time TEXT NOT NULL, note TEXT NOT NULL, event TEXT NOT NULL, share REAL NOT NULL);
+CREATE TRIGGER charges_keep BEFORE UPDATE ON charges BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER charges_stay BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER datasets_keep BEFORE UPDATE ON datasets BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER datasets_stay BEFORE DELETE ON datasets BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
+
+
+class BudgetExceeded(Refused):
+    """The charge does not fit; nothing was charged. `left` is what would have fitted."""
+
+    def __init__(self, message: str, left: Left) -> None:
+        super().__init__(message)
+        self.left = left
+
+
+class Left(NamedTuple):
+    """What a dataset has left.
+
+    With `basic`, any further release of this (epsilon, delta) is accepted. With `renyi` and `gdp`, epsilon is that of
+    the full-batch Gaussian release that would use up the rest, at the delta of the budget.
+    """
+
+    share: float  # of the budget, in 0..1
+    epsilon: float
+    delta: float
+
+
+class Charge(NamedTuple):
+    receipt: str
+    dataset: str
+    time: str
+    note: str
+    event: Event
+    share: float
+
+
+class Account(NamedTuple):
+    """A dataset in the ledger: its budget, and how charges to it add up."""
+
+    name: str
+    budget: Budget
+    composition: str
+
+    def capacity(self) -> tuple[int, float]:
+        """The Renyi order (1 for `gdp`) and the largest sum of divergences (of squared mus) that keeps the budget."""
+        epsilon, delta = self.budget.epsilon, (1 - FAILURES) * self.budget.delta
+        if self.composition == "gdp":
+            return 1, gdp.mu_of_epsilon(epsilon, delta) ** 2
+
+        def room(order: int) -> float:  # Canonne, Kamath and Steinke 2020, solved for the divergence
+            return epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
+
+        # The order that admits the most full-batch Gaussian steps, whose divergence is proportional to the order.
+        order = max(range(2, 10_000), key=lambda a: room(a) / a)
+        return order, room(order)
+
+    def share(self, event: Event) -> float:
+        """What the event takes of the budget; above 1 if it does not fit even an untouched one."""
+        parts = event.parts(self.budget.neighbours)
+        if self.budget.delta == 0 and parts.needs_delta:
+            raise Refused(
+                f"dataset {self.name!r} has delta = 0, which no Gaussian release can keep: charge pure releases"
+            )
+        if self.composition == "basic":
+            return _basic_share(accountants.profile(event, self.budget.neighbours), self.budget)
+        order, capacity = self.capacity()
+        if self.composition == "gdp":
+            profile = gdp.profile(event, self.budget.neighbours)
+            if profile.status == "approximate":
+                raise Refused(
+                    "event is subsampled, so only nearly Gaussian: enter the dataset with composition 'renyi'"
+                )
+            spent = profile.mu**2
+        else:
+            spent = moments.profile(event, self.budget.neighbours).log_moment(order) / (order - 1)
+        return max(spent / capacity, parts.failure / (FAILURES * self.budget.delta))
+
+    def left(self, share: float) -> Left:
+        if self.composition == "basic":
+            return Left(share, share * self.budget.epsilon, share * self.budget.delta)
+        order, capacity = self.capacity()
+        mu = math.sqrt(share * capacity * (1.0 if self.composition == "gdp" else 2 / order))
+        return Left(share, gdp.epsilon_of_mu(mu, self.budget.delta) if mu > 0 else 0.0, self.budget.delta)
+
+
+def _basic_share(profile: Profile, budget: Budget) -> float:
+    """The least f at which the release is (f epsilon, f delta)-DP."""
+    if budget.delta == 0:
+        return profile.epsilon(0.0) / budget.epsilon
+    failure = profile.parts.failure / budget.delta
+    if failure >= 1:
+        return failure
+
+    def excess(f: float) -> float:  # falls with f
+        return min(profile.epsilon(f * budget.delta) / budget.epsilon, 1e9) - f
+
+    if (over := excess(1.0)) > 0:
+        return 1 + over
+    least = max(1e-12, failure * (1 + 1e-9))
+    if excess(least) <= 0:
+        return least
+    share = root(excess, least, 1.0)
+    while excess(share) > 0:
+        share = min(1.0, share * (1 + 1e-13) + 1e-14)
+    return share
+
+
+class Ledger:
+    """A ledger file, shared by any number of processes.
+
+    >>> import tempfile
+    >>> ledger = Ledger.create(Path(tempfile.mkdtemp()) / "ledger.db")
+    >>> ledger.enter("patients", Budget(epsilon=1.0, delta=1e-5))
+    >>> charge = ledger.charge("patients", events.Release(epsilon=0.25), note="a count")
+    >>> round(ledger.left("patients").epsilon, 2)
+    0.75
+    """
+
+    def __init__(self, path: str | os.PathLike[str], timeout: float = 30.0) -> None:
+        self.path = Path(path)
+        self.timeout = checks.positive(timeout=timeout)
+        if not self.path.is_file():
+            raise Refused(f"ledger {str(self.path)!r} does not exist: make it with 'confide ledger create'")
+        with self._connection():
+            pass
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], timeout: float = 30.0) -> Ledger:
+        """A new, empty ledger; an existing file is refused, never overwritten."""
+        path = Path(path)
+        if path.exists():
+            raise Refused(f"ledger {str(path)!r} exists: enter a dataset into it, or choose another path")
+        if not path.parent.is_dir():
+            raise Refused(f"ledger {str(path)!r} lies in a folder that does not exist: make the folder first")
+        # Made complete under another name and then linked, so that no other process ever sees half a ledger.
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            connection = sqlite3.connect(draft)
+            connection.executescript(
+                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; {SCHEMA}"
+            )
+            connection.close()
+            os.link(draft, path)
+        except FileExistsError:
+            raise Refused(f"ledger {str(path)!r} exists: enter a dataset into it, or choose another path") from None
+        except (sqlite3.Error, OSError) as error:
+            raise Refused(f"ledger {str(path)!r} cannot be made: {error}") from None
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls(path, timeout)
+
+    @contextmanager
+    def _connection(self, write: bool = False) -> Iterator[sqlite3.Connection]:
+        connection = None
+        try:
+            address = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+            connection = sqlite3.connect(address, uri=True, timeout=self.timeout, isolation_level=None)
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise Refused(f"{str(self.path)!r} is not a confide ledger: give the path of one")
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            if found != FORMAT:
+                raise Refused(
+                    f"ledger {str(self.path)!r} has format {found}, this version reads {FORMAT}: update confide"
+                )
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            if not write:
+                yield connection
+                return
+            if not os.access(self.path, os.W_OK):
+                raise Refused(f"ledger {str(self.path)!r} is read-only: ask its owner for write access")
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise Refused(self._explained(error)) from None
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _explained(self, error: sqlite3.DatabaseError) -> str:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            return (
+                f"ledger {str(self.path)!r} is locked by another process for over {self.timeout:g} s: try again later"
+            )
+        if "readonly" in text or "read-only" in text:
+            return f"ledger {str(self.path)!r} is read-only: ask its owner for write access"
+        if "not a database" in text or "malformed" in text:
+            return f"{str(self.path)!r} is not a confide ledger: give the path of one"
+        return f"ledger {str(self.path)!r} cannot be used: {text}"
+
+    def enter(self, dataset: str, budget: Budget, composition: str = "basic") -> None:
+        """Enter a dataset with the budget that all charges together may never exceed; it cannot be changed later."""
+        checks.one_of(COMPOSITIONS, composition=composition)
+        name = _name(dataset)
+        if budget.delta == 0 and composition != "basic":
+            raise Refused(f"composition = {composition!r} needs a delta above 0: use 'basic' for a pure budget")
+        row = (name, budget.epsilon, budget.delta, budget.neighbours, composition, _now())
+        with self._connection(write=True) as connection:
+            if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (name,)).fetchone():
+                raise Refused(f"dataset = {name!r} is in the ledger already: its budget cannot be changed")
+            connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def charge(self, dataset: str, event: Event, note: str = "") -> Charge:
+        """Charge an event before it happens; raises BudgetExceeded, with nothing charged, when it does not fit."""
+        account = self.account(dataset)
+        if not isinstance(event, Event):
+            raise Refused(f"event = {event!r} is not an event of confide.events")
+        # Priced before the lock is taken: the share of an event does not depend on other charges.
+        encoded, share = json.dumps(event.to_json(), allow_nan=False), account.share(event)
+        with self._connection(write=True) as connection:
+            left = max(0.0, 1 - _spent(connection, account.name))
+            if share > left + ROUNDING:
+                raise _exceeded(account, share, account.left(left))
+            charge = Charge(uuid.uuid4().hex, account.name, _now(), str(note), event, share)
+            connection.execute(
+                "INSERT INTO charges (receipt, dataset, time, note, event, share) VALUES (?, ?, ?, ?, ?, ?)",
+                (charge.receipt, charge.dataset, charge.time, charge.note, encoded, share),
+            )
+        return charge
+
+    def account(self, dataset: str) -> Account:
+        """The budget of one dataset."""
+        for account in self.accounts():
+            if account.name == _name(dataset):
+                return account
+        raise Refused(f"dataset = {dataset!r} is not in the ledger: enter it with its budget first")
+
+    def accounts(self) -> list[Account]:
+        """All datasets, with their budgets."""
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT name, epsilon, delta, neighbours, composition FROM datasets ORDER BY name"
+            ).fetchall()
+        return [
+            Account(name, Budget(epsilon=epsilon, delta=delta, neighbours=neighbours), composition)
+            for name, epsilon, delta, neighbours, composition in rows
+        ]
+
+    def history(self, dataset: str) -> list[Charge]:
+        """Every charge, oldest first, with its whole event."""
+        name = self.account(dataset).name
+        with self._connection() as connection:
+            rows = connection.execute(
+                "SELECT receipt, dataset, time, note, event, share FROM charges WHERE dataset = ? ORDER BY id", (name,)
+            ).fetchall()
+        return [
+            Charge(receipt, dataset, time, note, events.from_json(json.loads(event)), share)
+            for receipt, dataset, time, note, event, share in rows
+        ]
+
+    def left(self, dataset: str) -> Left:
+        """What a further charge may take."""
+        account = self.account(dataset)
+        with self._connection() as connection:
+            return account.left(max(0.0, 1 - _spent(connection, account.name)))
+
+    def verify(self, dataset: str) -> float:
+        """Price every charge again from its event: the share spent. Refused if the rows say less, or if it is over 1."""
+        account, total = self.account(dataset), 0.0
+        for charge in self.history(dataset):
+            share = account.share(charge.event)
+            if share > charge.share * (1 + 1e-6):
+                raise Refused(f"charge {charge.receipt} is entered at {charge.share:.6g} but takes {share:.6g}")
+            total += share
+        if total > 1 + 1e-6:
+            raise Refused(f"dataset = {dataset!r} is overspent: its charges take {total:.6g} of the budget")
+        return total
+
+
+def _name(dataset: Any) -> str:
+    if not isinstance(dataset, str) or not dataset.strip():
+        raise Refused(f"dataset = {dataset!r} is not a name: give a non-empty text")
+    return dataset
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _spent(connection: sqlite3.Connection, name: str) -> float:
+    return math.fsum(row[0] for row in connection.execute("SELECT share FROM charges WHERE dataset = ?", (name,)))
+
+
+def _exceeded(account: Account, share: float, left: Left) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"the charge takes {share:.4%} of the budget of dataset {account.name!r}, which has {left.share:.4%} left: "
+        f"epsilon {left.epsilon:.6g}, delta {left.delta:.3g} of ({account.budget.epsilon:g}, {account.budget.delta:g})",
+        left,
+    )

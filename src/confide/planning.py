@@ -1,0 +1,150 @@
+"""A budget turned into the settings of a Langevin run, with what every theory makes of it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from confide import accountants, calibration, checks, events, step_sizes
+from confide.accountants.profiles import Status
+from confide.budget import Budget, belief
+from confide.calibration import Schedule
+from confide.checks import Refused
+from confide.events import Event, Neighbours
+
+RATES = (0.001, 0.01, 0.1)
+
+
+class Allowed(NamedTuple):
+    theory: str
+    step_size: float
+    remark: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    budget: Budget
+    n: int
+    batch_size: int
+    sampling_probability: float
+    steps: int
+    clip: float
+    temperature: float
+    schedule: Schedule
+    step_size: float
+    noise_multiplier: float
+    epsilons: dict[str, float]
+    status: dict[str, Status]
+    allowed: tuple[Allowed, ...]
+    attack_success: float
+    belief: float
+    trade_off: dict[float, float]  # false positive rate -> least false negative rate
+    utility: str
+
+    @property
+    def event(self) -> Event:
+        noise = self.noise_multiplier * calibration.relative_noise(self.schedule, self.steps)
+        return events.gaussian(noise, self.sampling_probability, self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {
+            "allowed": [row._asdict() for row in self.allowed],
+            "trade_off": [{"false_positive_rate": a, "false_negative_rate": b} for a, b in self.trade_off.items()],
+        }
+
+
+def plan(
+    *,
+    n: int,
+    epsilon: float,
+    delta: float,
+    clip: float = 1.0,
+    epochs: float | None = None,
+    steps: int | None = None,
+    batch_size: int = 256,
+    temperature: float = 1.0,
+    schedule: Schedule = "fixed",
+    neighbours: Neighbours = "add-remove",
+) -> Plan:
+    """The largest step size that the budget pays for, and what the papers would have allowed."""
+    budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
+    n = checks.count(n=n)
+    batch_size = min(checks.count(batch_size=batch_size), n)
+    clip, temperature = checks.positive(clip=clip), checks.positive(temperature=temperature)
+    checks.one_of(calibration.SCHEDULES, schedule=schedule)
+    if (epochs is None) == (steps is None):
+        raise Refused("give either epochs or steps: how long the run shall be")
+    if epochs is not None:
+        steps = max(1, round(checks.positive(epochs=epochs) * n / batch_size))
+    steps = checks.count(steps=steps)
+    shared: dict[str, Any] = {
+        "n": n,
+        "steps": steps,
+        "epsilon": epsilon,
+        "delta": delta,
+        "clip": clip,
+        "temperature": temperature,
+        "batch_size": batch_size,
+        "schedule": schedule,
+        "neighbours": neighbours,
+    }
+    step_size = step_sizes.step_size("numerical", **shared)
+    sigma = calibration.noise_multiplier(
+        step_size=step_size, n=n, batch_size=batch_size, clip=clip, temperature=temperature
+    )
+    q = batch_size / n
+    event = events.gaussian(sigma * calibration.relative_noise(schedule, steps), q, steps)
+    profiles = {name: accountants.profile(event, neighbours, name) for name in accountants.NAMES}
+    tight = profiles["pld"]
+    return Plan(
+        budget=budget,
+        n=n,
+        batch_size=batch_size,
+        sampling_probability=q,
+        steps=steps,
+        clip=clip,
+        temperature=temperature,
+        schedule=schedule,
+        step_size=step_size,
+        noise_multiplier=sigma,
+        epsilons={name: profile.epsilon(delta) for name, profile in profiles.items()},
+        status={name: profile.status for name, profile in profiles.items()},
+        allowed=_allowed(shared, step_size),
+        attack_success=tight.attack_success(),
+        belief=belief(epsilon),
+        trade_off=dict(zip(RATES, tight.trade_off(RATES).tolist(), strict=True)),
+        utility=_utility(n, steps, step_size, schedule),
+    )
+
+
+def _allowed(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:
+    rows = [Allowed("tight accountant", step_size, "what confide uses")]
+    rows.append(Allowed("moments, classical tail", step_sizes.step_size("moments", **shared), "same temperature"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        published = step_sizes.step_size("li2019", **shared)
+    theorem = "3" if shared["schedule"] == "decreasing" else "4"
+    remark = "outside its side conditions" if caught else "as published, temperature 1/2"
+    rows.append(Allowed(f"li2019, Theorem {theorem}", published, remark))
+    published = step_sizes.step_size("wang2015", **shared)
+    rows.append(Allowed("wang2015, Theorem 4", published, "as published, temperature 1/2"))
+    return tuple(rows)
+
+
+def _utility(n: int, steps: int, step_size: float, schedule: Schedule) -> str:
+    """li2019, Propositions 5 and 6, as one sentence."""
+    if schedule == "decreasing":
+        wanted = step_sizes.optimal_base_decreasing(steps) * n / steps ** (2 / 3)
+        source = "Proposition 5"
+    else:
+        wanted = step_sizes.optimal_step_fixed(steps)
+        source = "Proposition 6"
+    ratio = step_size / wanted
+    verdict = "about what the budget pays for" if 0.5 < ratio < 2 else "less" if ratio > 1 else "more than it pays for"
+    total = step_size * steps if schedule == "fixed" else step_size * 1.5 * steps ** (2 / 3)
+    return (
+        f"Privacy is spent in the sum of the step sizes, {total:.4g} here: fewer and larger steps of the same sum cost "
+        f"about the same. For the mean squared error alone li2019 ({source}, constants aside) would take a step of "
+        f"{wanted:.3g}, which is {verdict}."
+    )

@@ -315,7 +315,7 @@ class Ledger:
             return account.left(max(0.0, 1 - _spent(connection, account.name)))
 
     def verify(self, dataset: str) -> float:
-        """Price every charge again from its event: the share spent. Refused if the rows say less, or if it is over 1."""
+        """Price every charge again from its event: the share spent. Refused if the rows say less, or it is over 1."""
         account, total = self.account(dataset), 0.0
         for charge in self.history(dataset):
             share = account.share(charge.event)

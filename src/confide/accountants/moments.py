@@ -97,14 +97,17 @@ class Moments(Profile):
         return math.fsum(c * replace_log_moment(order, s, p) for s, p, c in zip(sigma, q, counts, strict=True))
 
     def _best(self, bound) -> float:
-        """Least value of `bound(order, log_moment)` over real orders above 1."""
-        if not self._kinds.counts.size:  # closed form at every real order
-            orders = 1 + np.geomspace(1e-3, 1e6, 4000)
-            for _ in range(2):
-                values = bound(orders, exact_log_moment(self.parts, orders))
-                best = int(np.argmin(values))
-                orders = np.linspace(orders[max(0, best - 1)], orders[min(orders.size - 1, best + 1)], 400)
-            return float(np.min(values))
+        """Least value of `bound(order, log_moment)` over real orders above 1; every order gives a valid bound."""
+        return self._best_by_chords(bound) if self._kinds.counts.size else self._best_in_closed_form(bound)
+
+    def _best_in_closed_form(self, bound) -> float:
+        orders = 1 + np.geomspace(1e-3, 1e6, 4000)
+        values = bound(orders, exact_log_moment(self.parts, orders))
+        best = int(np.argmin(values))
+        near = np.linspace(orders[max(0, best - 1)], orders[min(orders.size - 1, best + 1)], 400)
+        return float(np.min(bound(near, exact_log_moment(self.parts, near))))
+
+    def _best_by_chords(self, bound) -> float:
         candidates, values = ORDERS, []
         for order in candidates:  # the bound falls and then rises: stop when it has risen well past its least value
             values.append(bound(float(order), self.log_moment(int(order))))
@@ -117,8 +120,7 @@ class Moments(Profile):
                 break
             candidates = np.unique(np.linspace(low, high, 9).astype(int))
             values = [bound(float(order), self.log_moment(int(order))) for order in candidates]
-        middle = int(candidates[best])
-        result = float(values[best])
+        middle, result = int(candidates[best]), float(values[best])
         for left in (middle - 1, middle):  # between integers: the chord, from 0 at order 1
             ends = self.log_moment(left) if left > 1 else 0.0, self.log_moment(left + 1)
             share = np.linspace(0, 1, 33)[1:]

@@ -38,7 +38,7 @@ KINDS = 256  # kinds of step kept of a schedule
 LEVEL = 20.0  # minus the log of the tilted mass that may lie outside a window
 SLACK = 4.0  # log of the loss of precision accepted for a smaller grid
 GRID_VARIANCE = 1e-3  # share of the variance of the total loss that the grid may add
-LARGEST_GRID = 2**21
+SMALLEST_GRID, LARGEST_GRID = 4096, 2**21
 UNIT = 2.0**-53
 
 
@@ -111,7 +111,9 @@ class Sketch(NamedTuple):
         # Moving mass to the ends of its cell adds up to width^2 / 6 to the variance of each step.
         variance = min(self.variances[index], self.variances[self.tilts == 0.0][0])
         width = max(math.sqrt(6 * GRID_VARIANCE * variance / size), self.span / LARGEST_GRID)
-        wanted: Any = next_fast_len(int(min(max(4096.0, (top - bottom) / width), LARGEST_GRID)), real=True)
+        wanted: Any = next_fast_len(
+            int(min(max(float(SMALLEST_GRID), (top - bottom) / width), LARGEST_GRID)), real=True
+        )
         points = int(wanted)
         width = max((top - bottom) / (points - 4), self.span / LARGEST_GRID)
         return Grid(float(self.tilts[index]), float(gaps[above][np.argmin(tops)]), self.log_tail, bottom, width, points)
@@ -205,9 +207,17 @@ class PLD(Profile):
     def _gaussian(self) -> bool:
         return not self.parts.counts.size and not self.parts.epsilons.size
 
+    @property
+    def _pure(self) -> float:
+        """No loss is above this."""
+        bounded = not self.parts.counts.size and not self.parts.squared_mu
+        return math.fsum(self.parts.epsilons * self.parts.epsilon_counts) if bounded else math.inf
+
     def _delta(self, epsilon: float) -> float:
         if self._gaussian:
             return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
+        if epsilon >= self._pure:
+            return 0.0
         return max(self._delta_in_order(order, epsilon) for order in self._orders)
 
     def _delta_in_order(self, order: str, epsilon: float) -> float:
@@ -216,13 +226,15 @@ class PLD(Profile):
             exponent = self._sketch(order, level).cumulants - TILTS * epsilon
             log_delta = float(np.min(exponent[TILTS >= 0]))
             if log_delta > level - 5 or level <= -700:
-                return self._table(order, level, exponent).delta(epsilon)
+                break
             level = max(-700, _level(log_delta - 10))
+        self._table(order, level, exponent)
+        return min(table.delta(epsilon) for (made, _), table in self._tables.items() if made == order)
 
     def _epsilon(self, delta: float) -> float:
         if self._gaussian:
             return gdp.epsilon_of_mu(math.sqrt(self.parts.squared_mu), delta) if self.parts.squared_mu else 0.0
-        return max(self._epsilon_in_order(order, delta) for order in self._orders)
+        return min(self._pure, max(self._epsilon_in_order(order, delta) for order in self._orders))
 
     def _epsilon_in_order(self, order: str, delta: float) -> float:
         level = max(-700, _level(math.log(delta)))

@@ -1,0 +1,82 @@
+"""The house has floors: a module imports only from the floors above it, and the privacy side never imports JAX."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "confide"
+# Each name may import from the names before it. A folder is one floor; its own files are ordered below.
+FLOORS = [
+    "checks",
+    "events",
+    "budget",
+    "accountants",
+    "accounting",
+    "calibration",
+    "step_sizes",
+    "ledger",
+    "planning",
+    "experiments",
+    "cli",
+]
+INSIDE = {
+    "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "pld", "advanced", "__init__"],
+    "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
+}
+PROMISE = FLOORS[: FLOORS.index("planning") + 1]
+ALLOWED_OUTSIDE = {"numpy", "scipy", "dp_accounting"}
+ENTRANCES = {"__init__", "__main__"}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+    return found
+
+
+def modules() -> list[tuple[str, str, Path]]:
+    """(floor, file in a folder or '', path)"""
+    rows = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        relative = path.relative_to(SOURCE)
+        assert len(relative.parts) <= 2, f"{relative}: two levels of folders, no more"
+        folder = relative.parts[0] if len(relative.parts) == 2 else ""
+        rows.append((folder or relative.stem, relative.stem if folder else "", path))
+    return rows
+
+
+@pytest.mark.parametrize(("floor", "file", "path"), modules(), ids=lambda value: getattr(value, "stem", str(value)))
+def test_imports_only_from_floors_above(floor, file, path):
+    if floor in ENTRANCES:
+        return
+    assert floor in FLOORS, f"{floor} has no floor: give it one"
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] != "confide" or len(parts) < 2 or parts[1] not in FLOORS:
+            continue
+        if parts[1] != floor:
+            assert FLOORS.index(parts[1]) < FLOORS.index(floor), f"{path.name} imports {name} from below"
+        elif file and len(parts) > 2 and parts[2] in INSIDE[floor]:
+            assert INSIDE[floor].index(parts[2]) < INSIDE[floor].index(file), f"{path.name} imports {name} from below"
+
+
+@pytest.mark.parametrize(("floor", "file", "path"), modules(), ids=lambda value: getattr(value, "stem", str(value)))
+def test_promise_rests_on_numpy_and_scipy_alone(floor, file, path):
+    if floor not in PROMISE:
+        return
+    import sys
+
+    outside = {name.split(".")[0] for name in imports(path)} - {"confide", ""} - set(sys.stdlib_module_names)
+    assert outside <= ALLOWED_OUTSIDE
+
+
+def test_every_file_in_a_folder_has_its_place():
+    for floor, file, _ in modules():
+        if file:
+            assert file in INSIDE[floor]

@@ -59,8 +59,6 @@ def _checked(budget: Budget) -> Budget:
 
 
 def _noise_scale(budget: Budget, event: Callable[[float], Event], accountant: str, start: float) -> float:
-    _checked(budget)
-
     def spend(scale: float, name: str = accountant) -> float:
         return accountants.profile(event(scale), budget.neighbours, name).epsilon(budget.delta)
 
@@ -89,7 +87,7 @@ def calibrate_noise(
     >>> round(calibrate_noise(epsilon=1.0, delta=1e-5), 3)
     3.731
     """
-    budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
+    budget = _checked(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
     checks.one_of(accountants.NAMES, accountant=accountant)
     shape = 1.0 if profile is None else checks.positive_vector(profile=profile)
     events.gaussian(shape, sampling_probability, steps)  # refuse bad arguments before any work
@@ -114,7 +112,7 @@ def calibrate_steps(
     >>> calibrate_steps(epsilon=2.6, delta=1e-5, noise_multiplier=50.0)
     1003
     """
-    budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
+    budget = _checked(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
     return _most_steps(
         budget, lambda count: events.gaussian(noise_multiplier, sampling_probability, count), accountant, "fixed"
     )
@@ -127,27 +125,32 @@ def _guess(budget: Budget, q: float, steps: float) -> float:
 
 
 def _most_steps(budget: Budget, event: Callable[[int], Event], accountant: str, schedule: Schedule) -> int:
-    _checked(budget)
+    """Interpolation search: epsilon grows about as the square root of the steps."""
 
-    def fits(count: int) -> bool:
-        profile = accountants.profile(event(count), budget.neighbours, accountant)
-        return profile.epsilon(budget.delta) <= budget.epsilon
+    def spend(count: int) -> float:
+        return accountants.profile(event(count), budget.neighbours, accountant).epsilon(budget.delta)
 
-    if not fits(1):
+    low, cost_low = 1, spend(1)
+    if cost_low > budget.epsilon:
         raise Refused(
             f"epsilon = {budget.epsilon:g} does not pay for a single step: "
             "add noise, lower the sampling probability or raise the budget"
         )
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
-        if high > MOST_STEPS[schedule]:
-            raise Refused(
-                f"more than {MOST_STEPS[schedule]:g} steps fit the budget: fix steps and free another setting"
-            )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+    high, most = 0, MOST_STEPS[schedule]  # the least number known not to fit; none yet
+    while high == 0 or high - low > 1:
+        growth = (budget.epsilon / max(cost_low, 1e-300)) ** 2
+        guess = low * min(max(growth, 1.0), 16.0 if cost_low == 0 else 1e6)
+        count = max(low + 1, math.floor(min(guess, most + 1)))
+        if high:
+            middle = (low + high) // 2
+            count = min(count, high - 1) if high - low < 64 or count - low > (high - low) // 64 else middle
+        cost = spend(count)
+        if cost <= budget.epsilon:
+            if count > most:
+                raise Refused(f"more than {most:g} steps fit the budget: fix steps and free another setting")
+            low, cost_low = count, cost
+        else:
+            high = count
     return low
 
 
@@ -197,6 +200,7 @@ def calibrate(
     >>> calibrate(budget, n=10_000, batch_size=10_000, step_size=eta, clip=1.0)
     100
     """
+    _checked(budget)
     n, batch_size = sizes(n, batch_size)
     q = batch_size / n
     given = {"steps": steps, "step_size": step_size, "clip": clip, "temperature": temperature}

@@ -43,7 +43,7 @@ from confide.events import Event
 COMPOSITIONS = ("basic", "renyi", "gdp")
 APPLICATION_ID = 0x636F6E66  # "conf", in the header of the SQLite file
 FORMAT = 1
-ROUNDING = 1e-12  # ten charges of a tenth must fit
+ROUNDING = 1e-9  # of the budget: three charges of a third must fit
 FAILURES = 0.01  # share of delta kept for outright failures where the rest of delta belongs to a tail bound
 SCHEMA = """
 CREATE TABLE datasets (
@@ -139,24 +139,24 @@ class Account(NamedTuple):
 
 def _basic_share(profile: Profile, budget: Budget) -> float:
     """The least f at which the release is (f epsilon, f delta)-DP."""
-    if budget.delta == 0:
+    parts = profile.parts
+    if budget.delta == 0 or (not parts.needs_delta and parts.epsilon_counts.sum() == 1):
         return profile.epsilon(0.0) / budget.epsilon
-    failure = profile.parts.failure / budget.delta
+    failure = parts.failure / budget.delta
     if failure >= 1:
         return failure
 
-    def excess(f: float) -> float:  # falls with f
-        return min(profile.epsilon(f * budget.delta) / budget.epsilon, 1e9) - f
+    def needed(f: float) -> float:  # falls with f; the answer is where it meets f
+        return min(profile.epsilon(f * budget.delta) / budget.epsilon, 1e9)
 
-    if (over := excess(1.0)) > 0:
-        return 1 + over
-    least = max(1e-12, failure * (1 + 1e-9))
-    if excess(least) <= 0:
-        return least
-    share = root(excess, least, 1.0)
-    while excess(share) > 0:
-        share = min(1.0, share * (1 + 1e-13) + 1e-14)
-    return share
+    low = max(needed(1.0), 1e-12, failure * (1 + 1e-9))
+    if low > 1:
+        return low
+    high = min(1.0, needed(low))
+    if high <= low:
+        return low
+    share = root(lambda f: needed(f) - f, low, high, 1e-12)
+    return share if needed(share) <= share else min(high, share + 2e-12)
 
 
 class Ledger:
@@ -207,7 +207,9 @@ class Ledger:
     def _connection(self, write: bool = False) -> Iterator[sqlite3.Connection]:
         connection = None
         try:
-            address = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
+            # Read-write wherever allowed, also to read: only so can SQLite undo what a killed process left half done.
+            mode = "rw" if write or os.access(self.path, os.W_OK) else "ro"
+            address = f"{self.path.absolute().as_uri()}?mode={mode}"
             connection = sqlite3.connect(address, uri=True, timeout=self.timeout, isolation_level=None)
             if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                 raise Refused(f"{str(self.path)!r} is not a confide ledger: give the path of one")

@@ -7,9 +7,9 @@ Gaussian, add-remove, at an integer order it is a finite binomial sum without an
     log sum_k C(a, k) (1-q)^(a-k) q^k exp(k (k-1) / (2 sigma^2)).
 
 For replace-one the worst pair is (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1) (proof in `pairs.py`), whose moment
-has no finite sum; the trapezoidal rule, which converges exponentially for it, is used instead.
+has no finite sum; the trapezoidal rule, which converges exponentially for it, is used instead. The same rule serves
+orders between the integers, which matter where epsilon is large.
 
-Between integer orders the log-moment lies below its chord (it is a cumulant generating function, hence convex).
 Two conversions to (epsilon, delta): `tail="classical"`, delta = min_a exp(log-moment(a) - (a-1) epsilon), as in the
 papers; and `tail="renyi"`, the tighter one of Canonne, Kamath and Steinke (2020), the default.
 """
@@ -17,6 +17,7 @@ papers; and `tail="renyi"`, the tighter one of Canonne, Kamath and Steinke (2020
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ Tail = Literal["renyi", "classical"]
 
 KNOTS = 16  # chords in 1/sigma^2: relative error 3e-6 at 10,000 distinct noise multipliers
 ROUNDED = 256  # kinds of step kept for replace-one, where chords are not proven
+FRACTIONAL = 8  # orders between the integers are tried up to here
 # Every integer to 64, then a fifth more each time: a search narrows in on the best one afterwards.
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.round(64 * 1.2 ** np.arange(1, 34))]).astype(int))
 
@@ -48,10 +50,12 @@ def binomial_log_moment(order: int, noise_multipliers: np.ndarray, sampling_prob
     return _log_sum_exp(chosen + (order - k) * np.log1p(-q) + k * np.log(q) + exponent)
 
 
-def replace_log_moment(order: float, noise_multiplier: float, sampling_probability: float) -> float:
-    """log E_Q[(P/Q)^order] for P, Q = (1-q) N(0, 1) + q N(+-m, 1), m = 1 / noise multiplier, by the trapezoidal rule.
+def integrated_log_moment(order: float, noise_multiplier: float, sampling_probability: float, replace: bool) -> float:
+    """log E_Q[(P/Q)^order] at any real order, by the trapezoidal rule.
 
-    The integrand is analytic in the strip |Im z| < pi sigma, where Q first vanishes, so that a step of
+    With m = 1 / noise multiplier, P = (1-q) N(0, 1) + q N(m, 1), and Q = N(0, 1) or, to `replace`,
+    (1-q) N(0, 1) + q N(-m, 1).
+    The integrand is analytic in the strip |Im z| < pi sigma, where P and Q first vanish, so that a step of
     min(1, sigma) / 8 leaves an error below 1e-16 of the value.
     """
     m, q = 1.0 / noise_multiplier, sampling_probability
@@ -60,7 +64,7 @@ def replace_log_moment(order: float, noise_multiplier: float, sampling_probabili
     z = np.arange(-14.0 - m, order * m + 14.0, step)
     log_absent = math.log1p(-q) - z**2 / 2
     log_p = np.logaddexp(log_absent, math.log(q) - (z - m) ** 2 / 2)
-    log_q = np.logaddexp(log_absent, math.log(q) - (z + m) ** 2 / 2)
+    log_q = np.logaddexp(log_absent, math.log(q) - (z + m) ** 2 / 2) if replace else -(z**2) / 2
     value = _log_sum_exp(order * log_p + (1 - order) * log_q) + math.log(step / math.sqrt(2 * math.pi))
     return max(0.0, float(value))
 
@@ -76,29 +80,36 @@ class Moments(Profile):
     def __init__(self, event: Event, neighbours: Neighbours, tail: Tail = "renyi") -> None:
         super().__init__(event, neighbours)
         self.tail = tail
-        self._known: dict[int, float] = {}
-        if neighbours == "add-remove":
-            self._kinds = kinds.chorded(self.parts, KNOTS)
-        else:
-            self._kinds = kinds.rounded(self.parts, ROUNDED)
+        self._known: dict[float, float] = {}
 
-    def log_moment(self, order: int) -> float:
-        """log-moment of the whole event at an integer order of at least 2."""
+    @cached_property
+    def _chorded(self) -> kinds.Kinds:
+        return kinds.chorded(self.parts, KNOTS)
+
+    @cached_property
+    def _rounded(self) -> kinds.Kinds:
+        return kinds.rounded(self.parts, ROUNDED)
+
+    def log_moment(self, order: float) -> float:
+        """log-moment of the whole event at any order above 1."""
         if order not in self._known:
-            self._known[order] = self._subsampled(order) + exact_log_moment(self.parts, order)
+            self._known[order] = self._subsampled(order) + float(exact_log_moment(self.parts, order))
         return self._known[order]
 
-    def _subsampled(self, order: int) -> float:
-        sigma, q, counts = self._kinds
-        if not counts.size:
+    def _subsampled(self, order: float) -> float:
+        if not self.parts.counts.size:
             return 0.0
-        if self.neighbours == "add-remove":
-            return float(counts @ binomial_log_moment(order, sigma, q))
-        return math.fsum(c * replace_log_moment(order, s, p) for s, p, c in zip(sigma, q, counts, strict=True))
+        if self.neighbours == "add-remove" and order == int(order):
+            sigma, q, counts = self._chorded
+            return float(counts @ binomial_log_moment(int(order), sigma, q))
+        return math.fsum(
+            count * integrated_log_moment(order, sigma, q, self.neighbours == "replace-one")
+            for sigma, q, count in zip(*self._rounded, strict=True)
+        )
 
     def _best(self, bound) -> float:
         """Least value of `bound(order, log_moment)` over real orders above 1; every order gives a valid bound."""
-        return self._best_by_chords(bound) if self._kinds.counts.size else self._best_in_closed_form(bound)
+        return self._best_by_search(bound) if self.parts.counts.size else self._best_in_closed_form(bound)
 
     def _best_in_closed_form(self, bound) -> float:
         orders = 1 + np.geomspace(1e-3, 1e6, 4000)
@@ -107,25 +118,29 @@ class Moments(Profile):
         near = np.linspace(orders[max(0, best - 1)], orders[min(orders.size - 1, best + 1)], 400)
         return float(np.min(bound(near, exact_log_moment(self.parts, near))))
 
-    def _best_by_chords(self, bound) -> float:
-        candidates, values = ORDERS, []
+    def _best_by_search(self, bound) -> float:
+        def values(orders) -> list[float]:
+            return [float(bound(float(order), self.log_moment(order))) for order in orders]
+
+        candidates, found = ORDERS.tolist(), []
         for order in candidates:  # the bound falls and then rises: stop when it has risen well past its least value
-            values.append(bound(float(order), self.log_moment(int(order))))
-            if values[-1] > min(values) + 0.5 * abs(min(values)) + 1e-9:
+            found += values([order])
+            if found[-1] > min(found) + 0.5 * abs(min(found)) + 1e-9:
                 break
         while True:
-            best = int(np.argmin(values))
-            low, high = candidates[max(0, best - 1)], candidates[min(len(values) - 1, best + 1)]
+            best = int(np.argmin(found))
+            low, high = candidates[max(0, best - 1)], candidates[min(len(found) - 1, best + 1)]
             if high - low <= 2:
                 break
-            candidates = np.unique(np.linspace(low, high, 9).astype(int))
-            values = [bound(float(order), self.log_moment(int(order))) for order in candidates]
-        middle, result = int(candidates[best]), float(values[best])
-        for left in (middle - 1, middle):  # between integers: the chord, from 0 at order 1
-            ends = self.log_moment(left) if left > 1 else 0.0, self.log_moment(left + 1)
-            share = np.linspace(0, 1, 33)[1:]
-            between = ends[0] + share * (ends[1] - ends[0])
-            result = min(result, float(np.min(bound(left + share, between))))
+            candidates = sorted({int(order) for order in np.linspace(low, high, 9)})
+            found = values(candidates)
+        middle, result = candidates[best], found[best]
+        if middle <= FRACTIONAL:  # where whole orders are too coarse
+            for width in (2.0, 0.2, 0.02):
+                low = max(middle - width / 2, 1 + (middle - 1) / 100)
+                near = 1 + np.geomspace(low - 1, middle + width / 2 - 1, 9)
+                found = values(near)
+                middle, result = near[int(np.argmin(found))], min(result, *found)
         return result
 
     def _epsilon(self, delta: float) -> float:

@@ -42,7 +42,8 @@ SMALLEST_GRID, LARGEST_GRID = 4096, 2**21
 UNIT = 2.0**-53
 
 
-TILTS = np.concatenate([-np.geomspace(2.0**15, 0.25, 35), [0.0], np.geomspace(0.25, 2.0**15, 35)])
+_POSITIVE = 2.0 ** np.arange(-14, 15.5, 0.5)
+TILTS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 SKETCH_KNOTS = 16
 
 

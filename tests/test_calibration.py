@@ -61,7 +61,7 @@ def test_steps_are_the_most_that_fit():
 @pytest.mark.parametrize("free", ["steps", "step_size", "clip", "temperature"])
 def test_any_one_setting_free(free, neighbours, schedule):
     budget = Budget(epsilon=0.8, delta=1e-5, neighbours=neighbours)
-    setting = {"steps": 60, "step_size": 0.4, "clip": 0.7, "temperature": 1.3}
+    setting = {"steps": 60, "step_size": 0.4, "clip": 4.0, "temperature": 1.3}
     setting[free] = None
     value = confide.calibrate(budget, n=5000, batch_size=400, schedule=schedule, **setting)
     setting[free] = value
@@ -71,7 +71,7 @@ def test_any_one_setting_free(free, neighbours, schedule):
     event = events.gaussian(sigma, 400 / 5000, setting["steps"])
     spent = accountants.profile(event, neighbours).epsilon(1e-5)
     assert spent <= 0.8
-    assert spent >= 0.8 * (0.98 if free == "steps" else 0.9999)
+    assert spent >= 0.8 * (0.97 if free == "steps" else 0.9999)
 
 
 def test_noise_of_a_langevin_step_is_the_formula():

@@ -5,6 +5,7 @@ Every answer is checked: the price at the returned value is at most the budget.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -136,21 +137,29 @@ def _most_steps(budget: Budget, event: Callable[[int], Event], accountant: str, 
             f"epsilon = {budget.epsilon:g} does not pay for a single step: "
             "add noise, lower the sampling probability or raise the budget"
         )
-    high, most = 0, MOST_STEPS[schedule]  # the least number known not to fit; none yet
-    while high == 0 or high - low > 1:
-        growth = (budget.epsilon / max(cost_low, 1e-300)) ** 2
-        guess = low * min(max(growth, 1.0), 16.0 if cost_low == 0 else 1e6)
-        count = max(low + 1, math.floor(min(guess, most + 1)))
-        if high:
-            middle = (low + high) // 2
-            count = min(count, high - 1) if high - low < 64 or count - low > (high - low) // 64 else middle
+    most, target = MOST_STEPS[schedule], budget.epsilon
+    high, cost_high = low, cost_low
+    while cost_high <= target:
+        low, cost_low = high, cost_high
+        if low > most:
+            raise Refused(f"more than {most:g} steps fit the budget: fix steps and free another setting")
+        growth = (target / cost_low) ** 2 if cost_low > 0 else 16.0
+        high = min(max(low + 1, math.ceil(1.02 * low * min(growth, 1e6))), most + 1)
+        cost_high = spend(high)
+    for attempt in itertools.count():
+        if high - low <= 1:
+            return low
+        slope = math.log(cost_high / max(cost_low, 1e-300)) / math.log(high / low)
+        meets = low * math.exp(math.log(target / max(cost_low, 1e-300)) / slope)  # where a power law meets the budget
+        count = ((low + high) // 2, math.floor(meets), math.floor(meets) + 1)[
+            attempt % 3 if attempt > 5 else 1 + attempt % 2
+        ]
+        count = min(max(count, low + 1), high - 1)
         cost = spend(count)
-        if cost <= budget.epsilon:
-            if count > most:
-                raise Refused(f"more than {most:g} steps fit the budget: fix steps and free another setting")
+        if cost <= target:
             low, cost_low = count, cost
         else:
-            high = count
+            high, cost_high = count, cost
     return low
 
 

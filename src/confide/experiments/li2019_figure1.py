@@ -37,7 +37,7 @@ def curve(method: str, schedule: str, epsilons: np.ndarray) -> list[float]:
 
 
 def run(quick: bool = False) -> Reproduction:
-    epsilons = np.geomspace(0.02, 1.7, 5 if quick else 15)
+    epsilons = np.geomspace(0.02, 1.7, 3 if quick else 15)
     curves = {("wang2015", "fixed"): curve("wang2015", "fixed", epsilons)}
     for method in ("moments", "numerical"):
         for schedule in ("fixed", "decreasing"):

@@ -21,7 +21,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "pld", "advanced", "__init__"],
+    "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }
 PROMISE = FLOORS[: FLOORS.index("planning") + 1]

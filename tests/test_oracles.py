@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 from confide import accountants, events
-from confide.accountants import moments, pld
+from confide.accountants import kinds, moments, pld
 from confide.accountants.pairs import GaussianPair, PurePair
 
 SINGLE = [(0.01, 1.0), (0.3, 0.5), (1e-4, 0.3), (0.5, 5.0), (0.9, 20.0), (0.999, 2.0)]
@@ -217,14 +217,45 @@ def test_heterogeneous_equals_one_by_one():
 
 
 def test_rounding_to_kinds_only_raises_the_price(monkeypatch):
-    sigma, q = np.linspace(1.5, 6.0, 300), np.linspace(0.01, 0.05, 300)
-    event = events.gaussian(sigma, q)
-    monkeypatch.setattr(pld, "KINDS", 300)
+    event = events.gaussian(np.linspace(1.5, 6.0, 300), np.linspace(0.01, 0.05, 300))
+    monkeypatch.setattr(kinds, "COARSE", 300)
     exact = accountants.profile(event).epsilon(1e-6)
     for most in (10, 50, 200):
-        monkeypatch.setattr(pld, "KINDS", most)
-        rounded = accountants.profile(event).epsilon(1e-6)
-        assert exact * (1 - 1e-4) <= rounded <= exact * (1 + 8 / most)
+        monkeypatch.setattr(kinds, "COARSE", most)
+        assert exact * (1 - 1e-4) <= accountants.profile(event).epsilon(1e-6) <= exact * (1 + 8 / most)
+
+
+@pytest.mark.parametrize("neighbours", events.NEIGHBOURS)
+def test_chords_only_raise_the_price(monkeypatch, neighbours):
+    """Second order in the spacing: knots five times wider cost about 25 times more, and never less than nothing."""
+    event = events.gaussian(np.linspace(1.5, 6.0, 200), 0.02)
+    prices = {}
+    for spacing in (1e-9, 0.1, 0.5):
+        monkeypatch.setattr(kinds, "SPACING", spacing)
+        prices[spacing] = accountants.profile(event, neighbours).epsilon(1e-6)
+    exact = prices[1e-9]  # every step is its own knot
+    assert exact * (1 - 1e-4) <= prices[0.1] <= exact * 1.002
+    assert exact * 1.001 <= prices[0.5] <= exact * 1.1
+
+
+def test_the_profile_is_convex_in_the_total_variation_distance():
+    """What chords rest on; the proof is in kinds.py. Second differences over a grid of distances, for many epsilons."""
+    from scipy.special import log_ndtr
+
+    def gauss(m, epsilon):
+        return np.exp(log_ndtr(-epsilon / m + m / 2)) - np.exp(epsilon + log_ndtr(-epsilon / m - m / 2))
+
+    def replace(m, q, epsilon):
+        a = math.exp(epsilon)
+        t = (epsilon / 2 + np.arcsinh((1 - q) * math.sinh(epsilon / 2) / (q * np.exp(-(m**2) / 2)))) / m
+        return q * norm.sf(t - m) - (a - 1) * (1 - q) * norm.sf(t) - a * q * norm.sf(t + m)
+
+    v = np.linspace(0.01, 0.98, 300)
+    for q in (1e-3, 0.1, 0.5, 0.999):
+        for epsilon in np.linspace(0.0, 3.0, 40):
+            inner = math.log1p(math.expm1(epsilon) / q)
+            for values in (q * gauss(2 * norm.ppf((1 + v) / 2), inner), replace(norm.ppf((1 + v) / 2), q, epsilon)):
+                assert np.diff(values, 2).min() >= -1e-13
 
 
 def test_chords_in_the_moments_only_raise_the_price(monkeypatch):

@@ -54,10 +54,10 @@ def _parts(
     return Parts(sigma, q, counts, squared_mu, epsilons, np.ones_like(epsilons), failure)
 
 
-def _tally(rows: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct columns of `rows`, and the sum of the counts of each."""
-    kinds, index = np.unique(np.stack(rows), axis=1, return_inverse=True)
-    return kinds, np.bincount(index.ravel(), counts, minlength=kinds.shape[1])
+def tally(first: np.ndarray, second: np.ndarray | float, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct pairs, as complex numbers (which numpy sorts exactly and fast), and the sum of the counts of each."""
+    kinds, index = np.unique(first + 1j * np.asarray(second), return_inverse=True)
+    return kinds, np.bincount(index.ravel(), counts, minlength=kinds.size)
 
 
 class Event:
@@ -171,8 +171,8 @@ class GaussianSchedule(Event):
         q = np.broadcast_to(np.asarray(self.sampling_probabilities, dtype=np.float64), sigma.shape)
         full = q == 1.0
         squared_mu = math.fsum((SENSITIVITY[neighbours] / sigma[full]) ** 2)
-        kinds, counts = _tally([sigma[~full], q[~full]], np.ones(int((~full).sum())))
-        return _parts(kinds[0], kinds[1], counts, squared_mu)
+        kinds, counts = tally(q[~full], sigma[~full], np.ones(int((~full).sum())))
+        return _parts(np.imag(kinds), np.real(kinds), counts, squared_mu)
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -294,17 +294,17 @@ class Composition(Event):
     def parts(self, neighbours: Neighbours) -> Parts:
         parts = [event.parts(neighbours) for event in self.events]
         joined = [np.concatenate(column) for column in zip(*[p[:3] for p in parts], strict=True)]
-        kinds, counts = _tally(joined[:2], joined[2])
-        epsilons, epsilon_counts = _tally(
-            [np.concatenate([p.epsilons for p in parts])], np.concatenate([p.epsilon_counts for p in parts])
+        kinds, counts = tally(joined[1], joined[0], joined[2])
+        epsilons, epsilon_counts = tally(
+            np.concatenate([p.epsilons for p in parts]), 0.0, np.concatenate([p.epsilon_counts for p in parts])
         )
         survival = math.fsum(math.log1p(-p.failure) if p.failure < 1 else -math.inf for p in parts)
         return Parts(
-            kinds[0],
-            kinds[1],
+            np.imag(kinds),
+            np.real(kinds),
             self.repeats * counts,
             self.repeats * math.fsum(p.squared_mu for p in parts),
-            epsilons[0],
+            np.real(epsilons),
             self.repeats * epsilon_counts,
             -math.expm1(self.repeats * survival),
         )

@@ -31,6 +31,9 @@ NORMAL_CDF_ERROR = 1e-13  # relative, of scipy.special.ndtr (Cephes: at most 6e-
 UNDERFLOW = 1e-300  # what masses too small for a float may add up to
 
 
+Order = Literal["remove", "add", "replace"]
+
+
 class Atoms(NamedTuple):
     """A privacy loss on the grid {j * width}: log of the mass under P at first, first + 1, ..."""
 
@@ -46,7 +49,7 @@ class GaussianPair:
 
     q: float
     m: float
-    order: Literal["remove", "add", "replace"]
+    order: Order
 
     @property
     def components(self) -> tuple[tuple[tuple[float, float], ...], tuple[tuple[float, float], ...]]:

@@ -51,6 +51,7 @@ def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.show_header = any(columns)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left", overflow="fold", no_wrap=index == 0)
     for row in rows:
@@ -210,7 +211,8 @@ def reproduce(
     if as_json:
         _print_json({"name": name, "files": [str(p) for p in paths], "claims": [c._asdict() for c in result.claims]})
         return
-    _table(f"{name}: claims", ["quantity", "claimed", "measured", "why"], [list(claim) for claim in result.claims])
+    for claim in result.claims:
+        _table(claim.quantity, ["", ""], [["claimed", claim.claimed], ["measured", claim.measured], ["why", claim.why]])
     for path in paths:
         print(path)
 

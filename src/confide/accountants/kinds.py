@@ -65,7 +65,7 @@ def rounded(parts: Parts, most: int) -> Kinds:
     low, high = 0.0, np.log(max(sigma.max() / sigma.min(), q.max() / q.min())) + 1.0
     for _ in range(12):
         width = (low + high) / 2
-        attempt = _merge(1.0 / _round_up(1.0 / sigma, width), _round_up(q, width), counts)
+        attempt = _merge((1 - 4e-16) / _round_up(1.0 / sigma, width), _round_up(q, width), counts)
         low, high = (low, width) if attempt.counts.size <= most else (width, high)
         if attempt.counts.size <= most:
             kinds = attempt

@@ -88,8 +88,10 @@ class GaussianPair:
             return np.sign(losses) * (half + inner) / self.m
 
     def _remove_quantile(self, losses: np.ndarray) -> np.ndarray:
+        # log(e^loss - (1-q)), each branch where it loses no digits; 1-q is exact for q >= 1/2, where losses are lowest.
         absent = 1 - self.q
-        small = np.log(np.maximum(np.expm1(np.minimum(losses, 1.0)) + self.q, 0.0))
+        difference = np.where(losses < -0.7, np.exp(losses) - absent, np.expm1(np.minimum(losses, 1.0)) + self.q)
+        small = np.log(np.maximum(difference, 0.0))
         large = losses + np.log1p(-absent * np.exp(-np.maximum(losses, 0.5)))
         return (np.where(losses < 1.0, small, large) - math.log(self.q)) / self.m + self.m / 2
 
@@ -105,7 +107,7 @@ class GaussianPair:
         mass_p, error_p, below, beyond = _masses(p, z)
         mass_q, error_q, _, _ = _masses(q, z)
         # Share of the cell's mass that goes to its upper end: (1 - e^lower Q/P) / (1 - e^-width), errors upwards.
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.exp(edges[:-1]) * (mass_q - error_q) / (mass_p + error_p)
             upper = np.where(np.isfinite(ratio), 1 - ratio + 1e-15, 1.0) / -math.expm1(-width)
         upper = np.clip(upper, 0.0, 1.0)
@@ -116,7 +118,9 @@ class GaussianPair:
         mass[:-1] += mass_p * (1 - upper)
         with np.errstate(divide="ignore"):
             log_mass = np.log(mass)
-        return Atoms(first, log_mass, beyond + UNDERFLOW, 1e-15 * (2 + float(np.abs(edges[[0, -1]]).max())))
+        # Rounding of m z = log(...) - log q + m^2 / 2 in `quantile`, as an error of the loss, whose slope is at most m.
+        scale = 8 + 2 * float(np.abs(edges[[0, -1]]).max()) - math.log(self.q) + self.m**2
+        return Atoms(first, log_mass, beyond + UNDERFLOW, 4e-16 * scale)
 
 
 def _log_density(components, z: float | np.ndarray) -> np.ndarray:
@@ -133,7 +137,10 @@ def _masses(components, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, f
         lower, upper = ndtr(z - mean), ndtr(mean - z)
         right = z[:-1] > mean  # difference of the smaller tails, for relative precision
         mass += weight * np.where(right, upper[:-1] - upper[1:], lower[1:] - lower[:-1])
-        error += weight * 2 * NORMAL_CDF_ERROR * np.where(right, upper[:-1], lower[1:])
+        nearer = np.where(right, z[:-1], z[1:])
+        nearer = np.where(np.isfinite(nearer), nearer, 0.0)
+        relative = NORMAL_CDF_ERROR + 4e-16 * (1 + np.abs(nearer)) * (1 + np.abs(nearer - mean))  # of ndtr, of z - mean
+        error += weight * 2 * relative * np.where(right, upper[:-1], lower[1:])
         below += weight * float(lower[0])
         beyond += weight * float(upper[-1])
     return mass, error, below * (1 + NORMAL_CDF_ERROR), beyond * (1 + NORMAL_CDF_ERROR)

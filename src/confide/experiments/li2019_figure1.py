@@ -105,7 +105,7 @@ def _claims() -> tuple[Claim, ...]:
 
 
 def _figure(epsilons: np.ndarray, curves: dict):
-    figure, axes = new_figure(1, 6.4, 4.4)
+    figure, axes = new_figure(1, 6.4, 4.8)
     for (method, schedule), values in curves.items():
         label = LABELS[method] + ("" if method == "wang2015" else f", {schedule}")
         style = "-" if schedule == "fixed" else "--"
@@ -120,5 +120,5 @@ def _figure(epsilons: np.ndarray, curves: dict):
     )
     axes.title.set_fontsize(10)
     axes.grid(True, which="major", alpha=0.3)
-    axes.legend(fontsize=8, loc="center right")
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     return figure

@@ -88,7 +88,7 @@ def _cost(first: float, n: int = 10_000) -> float:
 
 
 def _figure(base: dict, epsilons: np.ndarray, records):
-    figure, panels = new_figure(2, 10.0, 4.2)
+    figure, panels = new_figure(2, 10.0, 5.0)
     for method, style in METHODS.items():
         name = {"moments": "moments", "numerical": "tight"}[method]
         for n, colour in zip(records, SHADES, strict=False):
@@ -99,5 +99,5 @@ def _figure(base: dict, epsilons: np.ndarray, records):
     for panel, title in zip(panels, ("clip 1", "n = 10,000"), strict=True):
         panel.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="largest first step size", title=title)
         panel.grid(True, alpha=0.3)
-        panel.legend(fontsize=7)
+        panel.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure

@@ -141,10 +141,10 @@ def _utility(n: int, steps: int, step_size: float, schedule: Schedule) -> str:
         wanted = step_sizes.optimal_step_fixed(steps)
         source = "Proposition 6"
     ratio = step_size / wanted
-    verdict = "about what the budget pays for" if 0.5 < ratio < 2 else "less" if ratio > 1 else "more than it pays for"
+    verdict = "about what" if 0.5 < ratio < 2 else "less than" if ratio > 1 else "more than"
     total = step_size * steps if schedule == "fixed" else step_size * 1.5 * steps ** (2 / 3)
     return (
         f"Privacy is spent in the sum of the step sizes, {total:.4g} here: fewer and larger steps of the same sum cost "
         f"about the same. For the mean squared error alone li2019 ({source}, constants aside) would take a step of "
-        f"{wanted:.3g}, which is {verdict}."
+        f"{wanted:.3g}, {verdict} the budget pays for."
     )

@@ -145,8 +145,8 @@ def test_a_wrong_discretisation_would_be_caught(monkeypatch):
     """The test above can fail: mass moved to the lower end of each cell is seen as an underestimate."""
     honest = GaussianPair.discretise
 
-    def careless(self, width, log_tail):
-        atoms = honest(self, width, log_tail)
+    def careless(self, width, log_tail, floor):
+        atoms = honest(self, width, log_tail, floor)
         return atoms._replace(first=atoms.first - 1)
 
     lower = peer(0.05, 2.0, 40, "add-remove", False, 1e-4).get_epsilon_for_delta(1e-5)

@@ -45,6 +45,7 @@ class Grid(NamedTuple):
     tilt: float
     above: float  # the order, beyond the tilt, that bounds the mass above the window
     log_tail: float  # log of the mass cut from either end of a step
+    floor: float  # losses of a step below this are raised to it: tilted, they hardly count
     bottom: float
     width: float
     points: int
@@ -94,7 +95,7 @@ class _Transform(NamedTuple):
 
 
 def _transform(pair: Pair, grid: Grid) -> _Transform:
-    atoms = pair.discretise(grid.width, grid.log_tail)
+    atoms = pair.discretise(grid.width, grid.log_tail, grid.floor)
     position = atoms.first + np.arange(atoms.log_mass.size)
     log_weight, log_normaliser = _normalised(atoms.log_mass + grid.tilt * grid.width * position)
     above = _normalised(atoms.log_mass + (grid.tilt + grid.above) * grid.width * position)[1]

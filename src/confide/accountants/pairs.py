@@ -95,13 +95,13 @@ class GaussianPair:
         large = losses + np.log1p(-absent * np.exp(-np.maximum(losses, 0.5)))
         return (np.where(losses < 1.0, small, large) - math.log(self.q)) / self.m + self.m / 2
 
-    def discretise(self, width: float, log_tail: float) -> Atoms:
-        """The loss on the grid, all but a mass of about e^log_tail at each end."""
+    def discretise(self, width: float, log_tail: float, floor: float = -math.inf) -> Atoms:
+        """The loss on the grid, all but a mass of about e^log_tail at each end; losses below the floor are raised."""
         p, q = self.components
         reach = float(-ndtri_exp(log_tail))
         means = [mean for _, mean in p]
-        first = math.floor(float(self.loss(min(means) - reach)) / width)
         last = math.ceil(float(self.loss(max(means) + reach)) / width) + 1
+        first = min(last - 1, math.floor(max(float(self.loss(min(means) - reach)), floor) / width))
         edges = np.arange(first, last + 1) * width
         z = self.quantile(edges)
         mass_p, error_p, below, beyond = _masses(p, z)
@@ -156,7 +156,7 @@ class PurePair:
         losses = np.array([self.epsilon, -self.epsilon])
         return losses, losses - np.logaddexp(0.0, losses)
 
-    def discretise(self, width: float, log_tail: float) -> Atoms:
+    def discretise(self, width: float, log_tail: float, floor: float = -math.inf) -> Atoms:
         first = math.floor(-self.epsilon / width)
         last = math.ceil(self.epsilon / width) + 1
         mass = np.zeros(last - first + 1)

@@ -15,13 +15,13 @@ answer loose, never wrong: every bound is computed on the grid itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.fft import next_fast_len
 
-from confide.accountants import gdp, kinds
+from confide.accountants import gdp, kinds, moments
 from confide.accountants.fourier import Cell, Grid, Table, compose
 from confide.accountants.pairs import GaussianPair, Order, PurePair
 from confide.accountants.profiles import Profile
@@ -31,7 +31,8 @@ from confide.events import Event, Neighbours
 LEVEL = 20.0  # minus the log of the tilted mass that may lie outside a window
 SLACK = 4.0  # log of the loss of precision accepted for a smaller grid
 GRID_VARIANCE = 1e-3  # share of the variance of the total loss that the grid may add
-SMALLEST_GRID, LARGEST_GRID = 4096, 2**21
+SMALLEST_GRID, FIRST_GRID, LARGEST_GRID = 4096, 2**15, 2**20
+WORTH_REFINING = 2e-3  # relative gain for which a grid is made finer
 SKETCH_KNOTS = 16
 _POSITIVE = 2.0 ** np.arange(-14, 15.5, 0.5)
 TILTS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
@@ -44,28 +45,40 @@ class Sketch(NamedTuple):
     tilts: np.ndarray
     cumulants: np.ndarray
     variances: np.ndarray  # of the tilted total loss
+    sizes: np.ndarray  # sum over the steps of the mean of their tilted |loss|
     span: float  # of the loss of the most revealing step
 
-    def grid(self, exponent: np.ndarray, size: float) -> Grid:
-        """The smallest grid among the tilts whose Chernoff bound on delta, e^exponent, is nearly the best."""
+    def grid(self, exponent: np.ndarray, size: float, most: int) -> tuple[Grid, bool]:
+        """The smallest grid among the tilts whose Chernoff bound on delta, e^exponent, is nearly the best.
+
+        Also whether it is as fine as it should be, which more than `most` points may be needed for.
+        """
         exponent = np.where(self.tilts >= 0, exponent, math.inf)[:-1]  # the last has no tilt above it
         allowed = np.flatnonzero(exponent <= np.min(exponent) + SLACK)
-        return min((self._grid(int(index), size) for index in allowed), key=lambda grid: grid.points)
+        return min((self._grid(int(index), size, most) for index in allowed), key=lambda g: (g[0].points, g[0].width))
 
-    def _grid(self, index: int, size: float) -> Grid:
+    def _grid(self, index: int, size: float, most: int) -> tuple[Grid, bool]:
         gaps, rises = self.tilts - self.tilts[index], self.cumulants - self.cumulants[index]
         above, below = gaps > 0, gaps < 0
         tops = (rises[above] + LEVEL) / gaps[above]
         top, bottom = float(tops.min()), float(((rises[below] + LEVEL) / gaps[below]).max())
-        # Moving mass to the ends of its cell adds up to width^2 / 6 to the variance of each step.
-        variance = min(self.variances[index], self.variances[self.tilts == 0.0][0])
-        width = max(math.sqrt(6 * GRID_VARIANCE * variance / size), self.span / LARGEST_GRID)
-        wanted: Any = next_fast_len(
-            int(min(max(float(SMALLEST_GRID), (top - bottom) / width), LARGEST_GRID)), real=True
-        )
+        # Moving mass to the ends of its cell adds up to width^2 / 6 to the variance of each step and half of that to
+        # its mean: little against the variance and against the size of the total loss.
+        reach = max(abs(top), abs(bottom), 1e-9)
+        variance = min(self.variances[index], self.variances[self.tilts == 0.0][0], 2 * reach)
+        width = max(math.sqrt(6 * GRID_VARIANCE * variance / size), self.span / LARGEST_GRID, 1e-12 * reach)
+        wanted: Any = next_fast_len(int(min(max(float(SMALLEST_GRID), (top - bottom) / width), most)), real=True)
         points = int(wanted)
-        width = max((top - bottom) / (points - 4), self.span / LARGEST_GRID)
-        return Grid(float(self.tilts[index]), float(gaps[above][np.argmin(tops)]), self.log_tail, bottom, width, points)
+        fine = (top - bottom) / width <= most
+        # Room at both ends for what the grid itself adds: at most width^2 / 4, and width |loss|, to a step's variance.
+        width = (top - bottom) / (points - 4)
+        margin = 7 * math.sqrt(min(size * width**2 / 4, width * self.sizes[index]))
+        bottom, top = bottom - margin, top + margin
+        width = max((top - bottom) / (points - 4), self.span / LARGEST_GRID, 1e-12 * reach)
+        order_above = float(gaps[above][np.argmin(tops)])
+        tilt = float(self.tilts[index])
+        floor = -(LEVEL + math.log1p(size)) / tilt if tilt > 0 else -math.inf
+        return Grid(tilt, order_above, self.log_tail, floor, bottom, width, points), fine
 
 
 class PLD(Profile):
@@ -82,7 +95,8 @@ class PLD(Profile):
     def _sketch(self, order: Order, level: int) -> Sketch:
         if (order, level) not in self._sketches:
             log_tail = level - 12.0 - math.log1p(self._size)
-            cumulants, variances, span = np.zeros(TILTS.size), np.zeros(TILTS.size), 0.0
+            cumulants, variances, sizes = (np.zeros(TILTS.size) for _ in range(3))
+            span = 0.0
             sigma, q, counts = kinds.chorded(self.parts, SKETCH_KNOTS)
             steps = [GaussianPair(float(p), 1 / float(s), order) for s, p in zip(sigma, q, strict=True)]
             exact = [(cell.left, float(cell.counts[0])) for cell in self._exact_cells()]
@@ -95,14 +109,25 @@ class PLD(Profile):
                 total = weight.sum(axis=1)
                 cumulants += count * (largest + np.log(total))
                 variances += count * np.maximum(0.0, weight @ losses**2 / total - (weight @ losses / total) ** 2)
-            self._sketches[order, level] = Sketch(log_tail, TILTS, cumulants, variances, span)
+                sizes += count * (weight @ np.abs(losses)) / total
+            self._sketches[order, level] = Sketch(log_tail, TILTS, cumulants, variances, sizes, span)
         return self._sketches[order, level]
 
-    def _table(self, order: Order, level: int, exponent: np.ndarray) -> Table:
-        grid = self._sketch(order, level).grid(exponent, self._size)
+    def _table(self, order: Order, level: int, exponent: np.ndarray, most: int) -> tuple[Table, bool]:
+        grid, fine = self._sketch(order, level).grid(exponent, self._size, most)
         if (order, grid) not in self._tables:
             self._tables[order, grid] = compose(self._cells(order), grid)
-        return self._tables[order, grid]
+        return self._tables[order, grid], fine
+
+    def _refined(self, order: Order, level: int, exponent: np.ndarray, value: Callable[[Table], float]) -> float:
+        """The least value on ever finer grids, until they are as fine as they should be or it no longer matters."""
+        best, most = math.inf, min(FIRST_GRID, LARGEST_GRID)
+        while True:
+            table, fine = self._table(order, level, exponent, most)
+            found = value(table)
+            if fine or most >= LARGEST_GRID or found > best * (1 - WORTH_REFINING) - 1e-300:
+                return min(best, found)
+            best, most = found, min(4 * most, LARGEST_GRID)
 
     def _exact_cells(self) -> Iterator[Cell]:
         """What needs no subsampled Gaussian: one cell for all Gaussian releases, one for each pure epsilon."""
@@ -123,20 +148,21 @@ class PLD(Profile):
     def _gaussian(self) -> bool:
         return not self.parts.counts.size and not self.parts.epsilons.size
 
-    @property
-    def _pure(self) -> float:
-        """No loss is above this."""
-        bounded = not self.parts.counts.size and not self.parts.squared_mu
-        return math.fsum(self.parts.epsilons * self.parts.epsilon_counts) if bounded else math.inf
+    def _ceiling(self, order: Order) -> float:
+        """No loss is above this: pure releases are bounded, and so is the gain from a record that was not there."""
+        if self.parts.squared_mu or (self.parts.counts.size and order != "add"):
+            return math.inf
+        steps = -self.parts.counts * np.log1p(-self.parts.sampling_probabilities)
+        return math.fsum([*steps, *self.parts.epsilons * self.parts.epsilon_counts]) * (1 + 1e-12)
 
     def _delta(self, epsilon: float) -> float:
         if self._gaussian:
             return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
-        if epsilon >= self._pure:
-            return 0.0
         return max(self._delta_in_order(order, epsilon) for order in self._orders)
 
     def _delta_in_order(self, order: Order, epsilon: float) -> float:
+        if epsilon >= self._ceiling(order):
+            return 0.0
         level = -30
         while True:  # cut the steps far enough out for the delta that comes of it
             exponent = self._sketch(order, level).cumulants - TILTS * epsilon
@@ -144,20 +170,24 @@ class PLD(Profile):
             if log_delta > level - 5 or level <= -700:
                 break
             level = max(-700, _level(log_delta - 10))
-        self._table(order, level, exponent)
-        return min(table.delta(epsilon) for (made, _), table in self._tables.items() if made == order)
+        found = self._refined(order, level, exponent, lambda table: min(1.0, table.delta(epsilon)))
+        return min([found, *(table.delta(epsilon) for (made, _), table in self._tables.items() if made == order)])
 
     def _epsilon(self, delta: float) -> float:
         if self._gaussian:
             return gdp.epsilon_of_mu(math.sqrt(self.parts.squared_mu), delta) if self.parts.squared_mu else 0.0
-        return min(self._pure, max(self._epsilon_in_order(order, delta) for order in self._orders))
+        found = 0.0
+        for order in self._orders:
+            if self._ceiling(order) > found:
+                found = max(found, min(self._ceiling(order), self._epsilon_in_order(order, delta)))
+        return found if math.isfinite(found) else moments.Moments(self.event, self.neighbours).epsilon(delta)
 
     def _epsilon_in_order(self, order: Order, delta: float) -> float:
         level = max(-700, _level(math.log(delta)))
         cumulants = self._sketch(order, level).cumulants
         positive = TILTS > 0
         chernoff = float(np.min((cumulants[positive] - math.log(delta)) / TILTS[positive]))
-        return _invert(self._table(order, level, cumulants - TILTS * chernoff), delta)
+        return self._refined(order, level, cumulants - TILTS * chernoff, lambda table: _invert(table, delta))
 
 
 def _level(log_delta: float) -> int:

@@ -26,6 +26,7 @@ class Profile:
     status: Status = "upper bound"
 
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
+        self.event = event
         self.parts: Parts = event.parts(neighbours)
         self.neighbours: Neighbours = neighbours
 

@@ -31,4 +31,4 @@ reproduce: .venv/.run
 	touch $@
 
 clean:
-	rm -rf .venv build reproductions src/*.egg-info
+	rm -rf .venv build dist reproductions .hypothesis .ruff_cache src/*.egg-info

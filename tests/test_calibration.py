@@ -87,6 +87,10 @@ def test_noise_of_a_langevin_step_is_the_formula():
     ("call", "message"),
     [
         (lambda: confide.calibrate_noise(epsilon=1.0, delta=0.0), "delta = 0 cannot be met with Gaussian noise"),
+        (
+            lambda: confide.calibrate_noise(epsilon=1.0, delta=1e-5, sampling_probability=0.1, accountant="gdp"),
+            "approximate",
+        ),
         (lambda: confide.calibrate_noise(epsilon=-1.0, delta=1e-5), "epsilon = -1"),
         (lambda: confide.calibrate_noise(epsilon=1.0, delta=1e-5, steps=-3), "steps = -3"),
         (lambda: confide.calibrate_noise(epsilon=1.0, delta=1e-5, sampling_probability=2), "sampling_probability = 2"),

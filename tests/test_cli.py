@@ -103,6 +103,34 @@ def test_ledger_from_creation_to_refusal(confide, tmp_path):
     assert Ledger(path).verify("d") < 1
 
 
+def test_a_printed_plan_fits_its_own_budget(confide, tmp_path):
+    for plan in ("--n 10 --epochs 20", "--n 2000 --steps 30 --schedule decreasing"):
+        _, out, _ = confide(f"plan --epsilon 1 --delta 1e-5 {plan}")
+        charge = out.splitlines()[-1].replace("confide ", "", 1)
+        path = tmp_path / f"{len(plan)}.db"
+        confide(f"ledger create {path} --dataset d --epsilon 1 --delta 1e-5")
+        code, out, err = confide(charge.replace("LEDGER", str(path)).replace("NAME", "d"))
+        assert code == 0, err
+        assert Ledger(path).left("d").share < 1e-3
+
+
+def test_notes_and_names_are_never_markup(confide, tmp_path):
+    path = tmp_path / "l.db"
+    confide(f"ledger create {path} --dataset [/b] --epsilon 1 --delta 1e-5")
+    confide(f"ledger charge {path} --dataset [/b] --pure-epsilon 0.1 --note [bold]x[/oops]")
+    code, out, _ = confide(f"ledger show {path}")
+    assert code == 0
+    assert "[bold]x[/oops]" in out
+    assert "[/b]: (1, 1e-05)" in out
+
+
+def test_no_arguments_print_help(confide):
+    code, out, err = confide("")
+    assert code == 2
+    assert "Usage" in out + err
+    assert "confide: " not in err
+
+
 def test_reproduce_refuses_unknown_names(confide, tmp_path):
     code, _, err = confide(f"reproduce li2019-figure9 --out {tmp_path / 'out'}")
     assert code == 2
@@ -130,9 +158,17 @@ def test_reproduce_refuses_unknown_names(confide, tmp_path):
         ("plan --n 100 --epsilon -1 --delta 1e-5 --epochs 1", "epsilon = -1"),
         ("plan --n 100 --epsilon 1 --delta 0 --epochs 1", "delta = 0"),
         ("plan --n 0 --epsilon 1 --delta 1e-5 --epochs 1", "n = 0"),
-        ("plan --n 100 --epsilon 1 --delta 1e-5", "either epochs or steps"),
+        ("plan --n 100 --epsilon 1 --delta 1e-5", "epochs or steps"),
         ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs nan", "epochs = nan"),
+        ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs 1 --steps 3", "not both"),
+        ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs 1 --batch-size 200", "batch_size = 200 is above n = 100"),
+        ("plan --n 100 --epsilon 1 --delta 1e-320 --epochs 1", "delta = "),
+        ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs 1 --clip 1e-200", "clip = 1e-200 is out of range"),
+        ("account --noise-multiplier 1 --steps 1000000000000 --schedule decreasing --delta 1e-5", "too many"),
+        ("account --noise-multiplier 1 --steps 1000000000000000000000 --delta 1e-5", "steps = 1e+21"),
+        ("ledger charge l.db --dataset d --mu 0.01 --steps 500", "go with --noise-multiplier"),
         ("ledger show /no/such/ledger.db", "does not exist"),
+        ("ledger show .", "is not a file"),
         ("ledger create /no/such/ledger.db --dataset d --epsilon 1 --delta 1e-5", "folder that does not exist"),
     ],
 )
@@ -147,6 +183,8 @@ def test_bad_input_is_one_line_and_exit_code_two(confide, command, words):
 
 def test_a_refused_creation_leaves_nothing(confide, tmp_path):
     path = tmp_path / "l.db"
+    code, _, _ = confide(f"ledger create {path} --epsilon 1 --delta 1e-5 --dataset=")
+    assert code == 2
     for bad in ("--epsilon 0 --delta 1e-5", "--epsilon 1 --delta 1.5", "--epsilon 1 --delta 0 --composition gdp"):
         code, _, _ = confide(f"ledger create {path} --dataset d {bad}")
         assert code == 2

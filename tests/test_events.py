@@ -22,7 +22,7 @@ schedules = st.lists(st.tuples(st.floats(0.1, 100), st.floats(1e-6, 1)), min_siz
         noise_multipliers=np.array([r[0] for r in rows]), sampling_probabilities=np.array([r[1] for r in rows])
     )
 )
-releases = st.builds(Release, epsilon=st.floats(1e-3, 5), delta=st.floats(0, 1e-3))
+releases = st.builds(Release, epsilon=st.floats(1e-3, 5), delta=st.just(0.0) | st.floats(1e-30, 1e-3))
 leaves = st.one_of(steps, schedules, releases, st.builds(GaussianRelease, mu=st.floats(1e-3, 5)))
 any_event = st.recursive(
     leaves,

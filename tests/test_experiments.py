@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from confide import experiments
-from confide.experiments import li2019_figure1, li2019_figure2
+from confide.experiments import li2019_figure2
 from confide.experiments.reproduction import Claim
 
 
@@ -51,4 +51,3 @@ def test_figure1_measures_what_it_says(written):
 def test_figure2_scales_with_the_clip_exactly():
     base = li2019_figure2.step("moments", 1000, 1.0, 0.5)
     assert li2019_figure2.step("moments", 1000, 10.0, 0.5) == pytest.approx(base / 100, rel=1e-6)
-    assert li2019_figure1.SETTING["temperature"] == 0.5

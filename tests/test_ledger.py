@@ -225,10 +225,9 @@ def test_kill_9_during_charge_loses_and_duplicates_nothing(tmp_path):
 
 
 def test_a_locked_ledger_says_so(ledger):
+    impatient = Ledger(ledger.path, timeout=0.1)
     holder = sqlite3.connect(ledger.path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    impatient = object.__new__(Ledger)
-    impatient.path, impatient.timeout = ledger.path, 0.1
     with pytest.raises(Refused, match="is locked by another process"):
         impatient.enter("other", BUDGET)
     holder.execute("ROLLBACK")
@@ -267,7 +266,7 @@ def test_a_newer_format_is_refused(ledger):
 
 READER = """
 import os, sys
-from confide import Refused, accountants
+from confide import Refused, accountants  # all that is imported later, while it can still be read
 from confide.events import Release
 from confide.ledger import Ledger
 if os.getuid() == 0:
@@ -305,7 +304,7 @@ def test_a_read_only_ledger_can_be_read_but_not_charged():
         (lambda ledger: ledger.enter("", BUDGET), "is not a name"),
         (lambda ledger: ledger.enter("x", BUDGET, "pld"), "composition = 'pld' is unknown"),
         (lambda ledger: ledger.charge("nobody", Release(epsilon=0.1)), "'nobody' is not in the ledger"),
-        (lambda ledger: ledger.charge("patients", 0.1), "is not an event"),
+        (lambda ledger: ledger.charge("patients", 0.1), "is not of the kind Event"),
         (lambda ledger: ledger.history("nobody"), "'nobody' is not in the ledger"),
     ],
 )

@@ -9,20 +9,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from confide.accounting import delta, epsilon, guarantee, verify
+    from confide.accounting import ApproximateWarning, delta, epsilon, guarantee, verify
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
     from confide.ledger import BudgetExceeded, Ledger
+    from confide.planning import Plan, plan
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ApproximateWarning": "accounting",
     "Budget": "budget",
     "BudgetExceeded": "ledger",
     "Guarantee": "budget",
     "Ledger": "ledger",
+    "Plan": "planning",
     "Refused": "checks",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
@@ -30,6 +33,7 @@ _HOMES = {
     "delta": "accounting",
     "epsilon": "accounting",
     "guarantee": "accounting",
+    "plan": "planning",
     "step_size": "step_sizes",
     "verify": "accounting",
 }
@@ -42,14 +46,17 @@ _MODULES = (
     "events",
     "experiments",
     "ledger",
+    "planning",
     "step_sizes",
 )
 
 __all__ = [
+    "ApproximateWarning",
     "Budget",
     "BudgetExceeded",
     "Guarantee",
     "Ledger",
+    "Plan",
     "Refused",
     "calibrate",
     "calibrate_noise",
@@ -57,6 +64,7 @@ __all__ = [
     "delta",
     "epsilon",
     "guarantee",
+    "plan",
     "step_size",
     "verify",
 ]

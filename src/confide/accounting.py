@@ -76,6 +76,14 @@ def delta(
     return _profile(noise_multiplier, sampling_probability, steps, accountant, neighbours).delta(epsilon)
 
 
+def certified_profile(event: Event, neighbours: Neighbours, accountant: str) -> Profile:
+    """The profile by an accountant that never says too little; approximate ones are refused."""
+    profile = accountants.profile(event, neighbours, accountant)
+    if profile.status == "approximate":
+        raise Refused(f"accountant = {accountant!r} is approximate for this event: use 'pld'")
+    return profile
+
+
 _ACCOUNTANT_SENTENCES = {
     "pld": "Epsilon is a certified upper bound: privacy loss distributions, with every numerical error added to delta.",
     "moments": "Epsilon is an upper bound from Renyi moments of the privacy loss.",
@@ -103,10 +111,8 @@ def guarantee(
 
     Approximate prices are refused: a guarantee is an upper bound or nothing.
     """
-    profile = accountants.profile(event, neighbours, accountant)
-    if profile.status == "approximate":
-        raise Refused(f"accountant = {accountant!r} is approximate for this event: use 'pld' for a guarantee")
-    spent = profile.epsilon(delta)
+    checks.instance(tuple, assumptions=assumptions)
+    spent = certified_profile(event, neighbours, accountant).epsilon(delta)
     if spent == float("inf"):
         raise Refused(f"accountant = {accountant!r} certifies no finite epsilon at delta = {delta:g}: use 'pld'")
     sentences = (*event.assumptions(), *_ALWAYS, _ACCOUNTANT_SENTENCES[accountant], *assumptions)
@@ -126,10 +132,8 @@ def verify(guarantee: Guarantee) -> float:
 
     Only the event, delta, neighbours and accountant are read, so a guarantee can be verified from its JSON form.
     """
-    checks.one_of(accountants.NAMES, accountant=guarantee.accountant)
-    profile = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
-    if profile.status == "approximate":
-        raise Refused(f"accountant = {guarantee.accountant!r} is approximate for this event: it supports no guarantee")
+    checks.instance(Guarantee, guarantee=guarantee)
+    profile = certified_profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     spent = profile.epsilon(guarantee.delta)
     if spent > guarantee.epsilon * (1 + 1e-6) + 1e-9:
         raise Refused(

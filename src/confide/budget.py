@@ -46,7 +46,7 @@ class Guarantee:
     """What a release promises, and everything that the promise rests on.
 
     `event` is the whole release, so that anyone can price it again from the JSON form alone
-    (`confide.accountants.verify`). `assumptions` are sentences for a reader who is not a programmer.
+    (`confide.verify`). `assumptions` are sentences for a reader who is not a programmer.
     """
 
     epsilon: float
@@ -61,6 +61,11 @@ class Guarantee:
         object.__setattr__(self, "epsilon", checks.nonnegative(epsilon=self.epsilon))
         object.__setattr__(self, "delta", checks.probability(zero=True, delta=self.delta))
         checks.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        checks.instance(Event, event=self.event)
+        for text in (self.accountant, self.released, *self.assumptions):
+            checks.instance(str, text=text)
+        if isinstance(self.assumptions, str):
+            raise Refused("assumptions is one text: give a list of sentences")
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
 
     @property
@@ -105,4 +110,4 @@ def belief(epsilon: float) -> float:
     >>> round(belief(2.0), 2)
     0.88
     """
-    return 1.0 / (1.0 + math.exp(-epsilon))
+    return 1.0 / (1.0 + math.exp(-checks.nonnegative(epsilon=epsilon)))

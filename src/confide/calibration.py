@@ -5,7 +5,6 @@ Every answer is checked: the price at the returned value is at most the budget.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from confide import accountants, checks, events
+from confide.accounting import certified_profile
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event, Neighbours
@@ -60,11 +60,13 @@ def _checked(budget: Budget) -> Budget:
 
 
 def _noise_scale(budget: Budget, event: Callable[[float], Event], accountant: str, start: float) -> float:
-    def spend(scale: float, name: str = accountant) -> float:
-        return accountants.profile(event(scale), budget.neighbours, name).epsilon(budget.delta)
+    def spend(scale: float) -> float:
+        return certified_profile(event(scale), budget.neighbours, accountant).epsilon(budget.delta)
 
-    near = _least(lambda scale: spend(scale, "gdp"), budget.epsilon, start)  # quick, and within a few per cent
-    noise = _least(spend, budget.epsilon, near)
+    def roughly(scale: float) -> float:  # quick, and within a few per cent
+        return accountants.profile(event(scale), budget.neighbours, "gdp").epsilon(budget.delta)
+
+    noise = _least(spend, budget.epsilon, _least(roughly, budget.epsilon, start))
     if noise == math.inf:
         raise Refused(f"epsilon = {budget.epsilon:g} cannot be met by accountant {accountant!r}: use 'pld'")
     return noise
@@ -129,7 +131,7 @@ def _most_steps(budget: Budget, event: Callable[[int], Event], accountant: str, 
     """Interpolation search: epsilon grows about as the square root of the steps."""
 
     def spend(count: int) -> float:
-        return accountants.profile(event(count), budget.neighbours, accountant).epsilon(budget.delta)
+        return certified_profile(event(count), budget.neighbours, accountant).epsilon(budget.delta)
 
     low, cost_low = 1, spend(1)
     if cost_low > budget.epsilon:
@@ -146,15 +148,15 @@ def _most_steps(budget: Budget, event: Callable[[int], Event], accountant: str, 
         growth = (target / cost_low) ** 2 if cost_low > 0 else 16.0
         high = min(max(low + 1, math.ceil(1.02 * low * min(growth, 1e6))), most + 1)
         cost_high = spend(high)
-    for attempt in itertools.count():
-        if high - low <= 1:
-            return low
+    attempt = 0
+    while high - low > 1:
         slope = math.log(cost_high / max(cost_low, 1e-300)) / math.log(high / low)
         meets = low * math.exp(math.log(target / max(cost_low, 1e-300)) / slope)  # where a power law meets the budget
-        count = ((low + high) // 2, math.floor(meets), math.floor(meets) + 1)[
-            attempt % 3 if attempt > 5 else 1 + attempt % 2
-        ]
+        # The power law and its neighbour close in from both sides; where it keeps missing, halving takes turns with it.
+        halve = attempt > 5 and attempt % 3 == 0
+        count = (low + high) // 2 if halve else math.floor(meets) + attempt % 2
         count = min(max(count, low + 1), high - 1)
+        attempt += 1
         cost = spend(count)
         if cost <= target:
             low, cost_low = count, cost
@@ -184,7 +186,10 @@ def sizes(n: Any, batch_size: Any) -> tuple[int, int]:
 def relative_noise(schedule: Schedule, steps: int) -> np.ndarray | float:
     """sigma_t / sigma_1 of a schedule: step sizes that fall as t^(-1/3) make the noise multiplier rise as t^(1/6)."""
     checks.one_of(SCHEDULES, schedule=schedule)
-    return 1.0 if schedule == "fixed" else np.arange(1, checks.count(steps=steps) + 1) ** (1 / 6)
+    steps = checks.count(steps=steps)
+    if steps > MOST_STEPS[schedule]:
+        raise Refused(f"steps = {steps} is too many for a {schedule} schedule: give at most {MOST_STEPS[schedule]:g}")
+    return 1.0 if schedule == "fixed" else np.arange(1, steps + 1) ** (1 / 6)
 
 
 def calibrate(
@@ -209,6 +214,7 @@ def calibrate(
     >>> calibrate(budget, n=10_000, batch_size=10_000, step_size=eta, clip=1.0)
     100
     """
+    checks.instance(Budget, budget=budget)
     _checked(budget)
     n, batch_size = sizes(n, batch_size)
     q = batch_size / n

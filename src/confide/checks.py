@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+EXTREME = 1e100  # numbers beyond this, or below its inverse, are mistakes; squares of them would overflow
+MOST = 10**15  # the largest count
+
+
 class Refused(ValueError):
     """A request that cannot be met: the message says what was wrong and what to do."""
 
@@ -32,6 +36,8 @@ def number(name: str, value: Any) -> float:
         raise Refused(f"{name} = {value!r} is not a number: give a finite number") from None
     if not math.isfinite(result):
         raise Refused(f"{name} = {result} is not finite: give a finite number")
+    if abs(result) > EXTREME or 0 < abs(result) < 1 / EXTREME:
+        raise Refused(f"{name} = {result:g} is out of range: give a number between {1 / EXTREME:g} and {EXTREME:g}")
     return result
 
 
@@ -68,8 +74,8 @@ def count(**arguments: Any) -> int:
     """The one argument given by name, as an integer of at least one."""
     ((name, value),) = arguments.items()
     result = number(name, value)
-    if result < 1 or result != math.floor(result):
-        raise Refused(f"{name} = {result:g} is not a count: give a whole number of at least 1")
+    if not 1 <= result <= MOST or result != math.floor(result):
+        raise Refused(f"{name} = {result:g} is not a count: give a whole number from 1 to {MOST:g}")
     try:
         return operator.index(value)
     except TypeError:
@@ -84,6 +90,13 @@ def one_of(choices: Collection[str], **arguments: Any) -> str:
     return value
 
 
+def instance(kind: Any, **arguments: Any) -> None:
+    """The one argument given by name is of the given kind."""
+    ((name, value),) = arguments.items()
+    if not isinstance(value, kind):
+        raise Refused(f"{name} = {str(value)[:60]!r} is not of the kind {getattr(kind, '__name__', kind)}: give one")
+
+
 def positive_vector(*, upper: float = math.inf, **arguments: Any) -> np.ndarray:
     """The one argument given by name, as a read-only vector of numbers in (0, upper]."""
     import numpy as np
@@ -95,7 +108,7 @@ def positive_vector(*, upper: float = math.inf, **arguments: Any) -> np.ndarray:
         raise Refused(f"{name} is not a vector of numbers: give one number per step") from None
     if result.ndim != 1 or result.size == 0:
         raise Refused(f"{name} has shape {result.shape}: give a vector with one number per step")
-    wrong = np.flatnonzero(~(np.isfinite(result) & (result > 0) & (result <= upper)))
+    wrong = np.flatnonzero(~((result >= 1 / EXTREME) & (result <= min(upper, EXTREME))))
     if wrong.size:
         remedy = "above 0" if upper == math.inf else f"in (0, {upper:g}]"
         raise Refused(f"{name}[{wrong[0]}] = {result[wrong[0]]:g} is out of range: give finite numbers {remedy}")

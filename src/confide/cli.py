@@ -5,14 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import sys
+import textwrap
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Optional
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Optional
 
 import typer
 
 from confide import __version__
 from confide.checks import Refused
+
+if TYPE_CHECKING:
+    from confide.events import Event
 
 app = typer.Typer(
     name="confide",
@@ -47,31 +52,48 @@ def _finite(value: Any) -> Any:
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A plain table: the last column wraps, the others do not, and nothing in it is taken for markup."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.show_header = any(columns)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left", overflow="fold", no_wrap=index == 0)
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print()
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(Text(title, style="bold"))
+    lines = [columns, *rows] if any(columns) else rows
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns) - 1)]
+    indent = sum(widths) + 2 * len(widths)
+    for line in lines:
+        start = "".join(f"{cell:{width}}  " for cell, width in zip(line, widths, strict=False))
+        wrapped = textwrap.wrap(line[-1], max(console.width - indent, 24)) or [""]
+        print("\n".join((start if i == 0 else " " * indent) + part for i, part in enumerate(wrapped)).rstrip())
+    print()
 
 
 def _say(text: str) -> None:
     from rich.console import Console
 
-    Console(highlight=False, markup=False).print(text)
+    print("\n".join(textwrap.wrap(text, Console().width)))
+
+
+def _rounded(value: float, digits: int, up: bool) -> str:
+    """Shown with few digits, on the side that spends no more than the budget."""
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    return f"{(math.ceil(value * scale) if up else math.floor(value * scale)) / scale:.{digits}g}"
 
 
 def _priced(name: str, value: float, status: str) -> list[str]:
     """A row for one accountant."""
     if math.isinf(value):
-        return [name, "none", "its conditions do not hold"]
+        return [name, "none", "its conditions do not hold" if name == "advanced" else "beyond what it can bound"]
     return [name, f"{value:.6g}", "approximate, not a guarantee" if status == "approximate" else status]
+
+
+def _gaussian(noise_multiplier: float, sampling_probability: float, steps: int, schedule: Any) -> Event:
+    """Equal steps, or steps whose noise rises from the given one."""
+    from confide import calibration, events
+
+    event = events.gaussian(noise_multiplier, sampling_probability, steps)  # refuses what is out of range
+    noise = noise_multiplier * calibration.relative_noise(schedule, steps)
+    return event if schedule == "fixed" else events.gaussian(noise, sampling_probability)
 
 
 @app.callback(invoke_without_command=True)
@@ -98,13 +120,11 @@ def account(
 
     With --schedule decreasing the noise multiplier is that of the first step, and rises as t^(1/6).
     """
-    from confide import accountants, calibration, events
+    from confide import accountants
 
     if (delta is None) == (epsilon is None):
         raise Refused("give either --delta, to learn epsilon, or --epsilon, to learn delta")
-    event = events.gaussian(noise_multiplier, sampling_probability, steps)
-    if schedule != "fixed":
-        event = events.gaussian(noise_multiplier * calibration.relative_noise(schedule, steps), sampling_probability)  # type: ignore[arg-type]
+    event = _gaussian(noise_multiplier, sampling_probability, steps, schedule)
     profiles = {name: accountants.profile(event, neighbours, name) for name in accountants.NAMES}  # type: ignore[arg-type]
     found = {n: p.epsilon(delta) if delta is not None else p.delta(epsilon or 0.0) for n, p in profiles.items()}
     sought = "epsilon" if delta is not None else "delta"
@@ -138,7 +158,9 @@ def plan(
     clip: Annotated[float, typer.Option(help="Largest norm of one record's gradient.")] = 1.0,
     epochs: Annotated[Optional[float], typer.Option(help="Expected passes over the data; or give --steps.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Number of steps; or give --epochs.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Expected size of a Poisson batch; at most n.")] = 256,
+    batch_size: Annotated[
+        Optional[int], typer.Option(help="Expected size of a Poisson batch; 256, or n if that is less.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="1 samples the posterior; 0.5 is the papers' algorithm.")] = 1.0,
     schedule: Schedule = "fixed",
     neighbours: Neighbours = "add-remove",
@@ -162,13 +184,11 @@ def plan(
     if as_json:
         _print_json(made.to_json())
         return
-    first = " (the first; falls as t^(-1/3))" if schedule == "decreasing" else ""
+    falls, rises = ("", "") if schedule == "fixed" else (" (the first; falls as t^(-1/3))", " (the first; rises)")
+    noise = _rounded(made.noise_multiplier, 6, up=True)
     rows = [
-        ["step size", f"{made.step_size:.4g}{first}"],
-        [
-            "noise multiplier",
-            f"{made.noise_multiplier:.4g}" + (" (the first; rises)" if schedule == "decreasing" else ""),
-        ],
+        ["step size", _rounded(made.step_size, 4, up=False) + falls],
+        ["noise multiplier", _rounded(made.noise_multiplier, 4, up=True) + rises],
         ["steps", f"{made.steps:,}"],
         [
             "batch",
@@ -179,8 +199,8 @@ def plan(
     _table(f"A run that spends ({epsilon:g}, {delta:g}), {neighbours}, clip {clip:g}", ["setting", "value"], rows)
     _table(
         "Step size allowed by each theory",
-        ["theory", "step size", "share", ""],
-        [[r.theory, f"{r.step_size:.3g}", f"{r.step_size / made.step_size:.2%}", r.remark] for r in made.allowed],
+        ["theory", "step size", ""],
+        [[r.theory, f"{r.step_size:.3g}", r.remark] for r in made.allowed],
     )
     _table(
         "What each accountant says of this run",
@@ -191,9 +211,17 @@ def plan(
     _say(
         f"The best attacker, told everything but whether one record was used, guesses right {made.attack_success:.2%} "
         f"of the time (50% is chance), and is brought to at most {made.belief:.1%} certainty from a coin flip, except "
-        f"with probability {delta:g}. True positive rate at false positive rate: at most {rates}.\n"
+        f"with probability {delta:g}. True positive rate at false positive rate: at most {rates}."
     )
+    print()
     _say(made.utility)
+    print()
+    shape = "" if schedule == "fixed" else f" --schedule {schedule}"
+    print("To charge it before it runs:")
+    print(
+        f"confide ledger charge LEDGER --dataset NAME --noise-multiplier {noise} "
+        f"--sampling-probability {made.sampling_probability!r} --steps {made.steps}{shape}"
+    )
 
 
 @app.command()
@@ -203,10 +231,13 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Recompute a figure of the papers: claimed, measured, and why they differ."""
+    """Recompute a figure of the papers: claimed, measured, and why they differ. Takes a minute or two."""
     from confide import experiments
+    from confide.experiments.reproduction import make_folder
 
-    result = experiments.load(name).run(quick=quick)
+    module = experiments.load(name)
+    make_folder(out)
+    result = module.run(quick=quick)
     paths = result.write(out)
     if as_json:
         _print_json({"name": name, "files": [str(p) for p in paths], "claims": [c._asdict() for c in result.claims]})
@@ -230,14 +261,11 @@ def ledger_create(
     as_json: Json = False,
 ) -> None:
     """Enter a dataset with its budget; the file is made if there is none."""
-    from confide import checks
     from confide.budget import Budget
-    from confide.ledger import COMPOSITIONS, Ledger
+    from confide.ledger import Account, Ledger
 
     budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)  # type: ignore[arg-type]
-    checks.one_of(COMPOSITIONS, composition=composition)
-    if budget.delta == 0 and composition != "basic":
-        raise Refused(f"composition = {composition!r} needs a delta above 0: use 'basic' for a pure budget")
+    Account.checked(dataset, budget, composition)  # before a file is made
     ledger = Ledger(path) if path.exists() else Ledger.create(path)
     ledger.enter(dataset, budget, composition)
     record = {"ledger": str(path), "dataset": dataset, "budget": budget.to_json(), "composition": composition}
@@ -252,23 +280,32 @@ def ledger_charge(
     path: LedgerPath,
     dataset: Dataset,
     noise_multiplier: Annotated[Optional[float], typer.Option(help="Gaussian steps: noise over the clip.")] = None,
-    sampling_probability: Annotated[float, typer.Option(help="Gaussian steps: chance to enter a batch.")] = 1.0,
-    steps: Annotated[int, typer.Option(help="Gaussian steps: how many.")] = 1,
+    sampling_probability: Annotated[
+        Optional[float], typer.Option(help="Gaussian steps: chance to enter a batch; 1 if not given.")
+    ] = None,
+    steps: Annotated[Optional[int], typer.Option(help="Gaussian steps: how many; 1 if not given.")] = None,
+    schedule: Schedule = "fixed",
     pure_epsilon: Annotated[Optional[float], typer.Option(help="A pure-epsilon release instead.")] = None,
     mu: Annotated[Optional[float], typer.Option(help="A Gaussian-DP release instead.")] = None,
     note: Annotated[str, typer.Option(help="What it is for.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Charge a release to a dataset before it happens. Nothing is refunded."""
+    """Charge a release to a dataset before it happens. Nothing is refunded.
+
+    A release is a run of Gaussian steps, or one that is epsilon-DP (--pure-epsilon) or mu-Gaussian-DP (--mu).
+    """
     from confide import events
     from confide.ledger import Ledger
 
     if sum(value is not None for value in (noise_multiplier, pure_epsilon, mu)) != 1:
         raise Refused("give exactly one of --noise-multiplier, --pure-epsilon and --mu")
+    if noise_multiplier is None and (sampling_probability, steps, schedule) != (None, None, "fixed"):
+        raise Refused("--sampling-probability, --steps and --schedule go with --noise-multiplier: charge twice for two")
     ledger = Ledger(path)
     neighbours = ledger.account(dataset).budget.neighbours
     if noise_multiplier is not None:
-        event = events.gaussian(noise_multiplier, sampling_probability, steps)
+        q, count = 1.0 if sampling_probability is None else sampling_probability, 1 if steps is None else steps
+        event = _gaussian(noise_multiplier, q, count, schedule)
     elif pure_epsilon is not None:
         event = events.Release(epsilon=pure_epsilon, neighbours=neighbours)
     else:
@@ -278,16 +315,15 @@ def ledger_charge(
     if as_json:
         _print_json({"receipt": charge.receipt, "dataset": dataset, "share": charge.share, "left": left._asdict()})
     else:
-        _say(
-            f"Charged {charge.share:.4%} of the budget of {dataset!r}, receipt {charge.receipt}. "
-            f"Left: {left.share:.4%}, epsilon {left.epsilon:.6g}, delta {left.delta:.3g}."
-        )
+        print(f"Charged {charge.share:.4%} of the budget of {dataset!r}: {event.summary()}.")
+        print(f"Receipt: {charge.receipt}")
+        print(f"Left: {left.share:.4%}, epsilon {left.epsilon:.6g}, delta {left.delta:.3g}.")
 
 
 @ledger_app.command("show")
 def ledger_show(
     path: LedgerPath,
-    dataset: Annotated[Optional[str], typer.Option(help="Only this dataset, with every charge.")] = None,
+    dataset: Annotated[Optional[str], typer.Option(help="Only this dataset.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show what has been spent and what is left; the JSON form holds every event."""
@@ -298,7 +334,7 @@ def ledger_show(
     records = []
     for account in accounts:
         left, history = ledger.left(account.name), ledger.history(account.name)
-        charges = [charge._asdict() | {"event": charge.event.to_json()} for charge in history]
+        charges = [c._asdict() | {"event": c.event.to_json(), "summary": c.event.summary()} for c in history]
         head = {"dataset": account.name, "budget": account.budget.to_json(), "composition": account.composition}
         records.append(head | {"left": left._asdict(), "charges": charges})
     if as_json:
@@ -309,11 +345,15 @@ def ledger_show(
     for record in records:
         budget, left = record["budget"], record["left"]
         kept = f"({budget['epsilon']:g}, {budget['delta']:g}), {budget['neighbours']}, {record['composition']}"
-        rows = [[c["time"][:19], f"{c['share']:.4%}", c["event"]["event"], c["note"]] for c in record["charges"]]
-        _table(f"{record['dataset']}: {kept}", ["time (UTC)", "share", "event", "note"], rows)
-        _say(f"Left: {left['share']:.4%}, epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g}.\n")
+        rows = [
+            [c["time"][:19], f"{c['share']:.4%}", c["summary"] + (f" ({c['note']})" if c["note"] else "")]
+            for c in record["charges"]
+        ]
+        _table(f"{record['dataset']}: {kept}", ["time (UTC)", "share", "event"], rows)
+        print(f"Left: {left['share']:.4%}, epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g}.\n")
 
 
+# typer carries its own copy of click in some versions, so the class is found where both have it.
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 
@@ -321,25 +361,27 @@ def main() -> NoReturn:
     """Run the program; a refusal is one line on standard error and exit code 2."""
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except Refused as refusal:
         code = _refuse(str(refusal))
     except _ClickException as error:
-        code = _refuse(_explained(error))
-    except typer.Abort:
+        code = 2 if type(error).__name__ == "NoArgsIsHelpError" else _refuse(_explained(error))
+    except (typer.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _explained(error: Any) -> str:
-    """A parser's complaint, with the value that was given."""
+    """A parser's complaint, with the value that was given, which the parser leaves out."""
     option = getattr(getattr(error, "param", None), "opts", [""])[0]
     arguments = [part for argument in sys.argv for part in argument.split("=", 1)]
     value = dict(itertools.pairwise(arguments)).get(option)
     given = f" (given: {value!r})" if value is not None else ""
-    return f"{error.format_message()}{given}: see 'confide --help'"
+    command = getattr(getattr(error, "ctx", None), "command_path", "confide")
+    return f"{error.format_message().rstrip('.')}{given}: see '{command} --help'"
 
 
 def _refuse(message: str) -> int:

@@ -73,6 +73,10 @@ class Event:
         """What the price rests on, in plain sentences."""
         return ()
 
+    def summary(self) -> str:
+        """A few words for a table."""
+        return type(self).__name__
+
     def to_dp_accounting(self) -> Any:
         """The same release in dp-accounting's vocabulary."""
         raise Refused(f"{type(self).__name__} has no counterpart in dp-accounting: price it with confide")
@@ -132,6 +136,9 @@ class GaussianSteps(Event):
     def assumptions(self) -> tuple[str, ...]:
         return _GAUSSIAN + (_POISSON if self.sampling_probability < 1 else ())
 
+    def summary(self) -> str:
+        return f"{self.steps} Gaussian steps, noise {self.noise_multiplier:.4g}, q {self.sampling_probability:.4g}"
+
     def to_dp_accounting(self) -> Any:
         import dp_accounting
 
@@ -183,6 +190,10 @@ class GaussianSchedule(Event):
     def assumptions(self) -> tuple[str, ...]:
         return _GAUSSIAN + (_POISSON if np.min(self.sampling_probabilities) < 1 else ())
 
+    def summary(self) -> str:
+        sigma = self.noise_multipliers
+        return f"{sigma.size} Gaussian steps, noise {sigma.min():.4g} to {sigma.max():.4g}"
+
     def to_dp_accounting(self) -> Any:
         import dp_accounting
 
@@ -213,6 +224,9 @@ class GaussianRelease(Event):
 
     def assumptions(self) -> tuple[str, ...]:
         return (f"A release is Gaussian-DP with mu = {self.mu:.6g} for {self.neighbours} neighbours, as declared.",)
+
+    def summary(self) -> str:
+        return f"Gaussian-DP release, mu {self.mu:.4g}"
 
     def to_dp_accounting(self) -> Any:
         import dp_accounting
@@ -252,6 +266,9 @@ class Release(Event):
         return (
             f"A release is ({self.epsilon:.6g}, {self.delta:.3g})-DP for {self.neighbours} neighbours, as declared.",
         )
+
+    def summary(self) -> str:
+        return f"release of epsilon {self.epsilon:.4g}" + (f", delta {self.delta:.3g}" if self.delta else "")
 
     def to_dp_accounting(self) -> Any:
         import dp_accounting
@@ -315,6 +332,10 @@ class Composition(Event):
     def assumptions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(sentence for event in self.events for sentence in event.assumptions()))
 
+    def summary(self) -> str:
+        listed = "; ".join(event.summary() for event in self.events)
+        return listed if self.repeats == 1 else f"{self.repeats} times: {listed}"
+
     def to_dp_accounting(self) -> Any:
         import dp_accounting
 
@@ -331,11 +352,12 @@ def from_json(record: Any) -> Event:
     >>> from_json({"event": "Release", "epsilon": 1.0}) == Release(epsilon=1.0)
     True
     """
-    if not isinstance(record, dict) or record.get("event") not in _EVENTS:
+    if not isinstance(record, dict) or str(record.get("event")) not in _EVENTS:
         raise Refused(f"event = {str(record)[:60]!r} is not an event: one of {', '.join(_EVENTS)} is expected")
     fields = {key: value for key, value in record.items() if key != "event"}
     if record["event"] == "Composition":
-        fields["events"] = tuple(from_json(event) for event in fields.get("events", ()))
+        checks.instance(list, events=fields.get("events"))
+        fields["events"] = tuple(from_json(event) for event in fields["events"])
     try:
         return _EVENTS[record["event"]](**fields)
     except TypeError as error:

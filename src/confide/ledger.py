@@ -1,9 +1,10 @@
 """The ledger: a file that knows what has been spent on each dataset, and refuses what would be too much.
 
 A run is charged before it starts. Nothing is ever refunded: a crash after the charge has cost what it cost. Each row
-holds the whole event, so that anyone can price the history again from the file alone, and rows can be neither changed
-nor deleted. SQLite gives the atomicity: a charge reads the history, decides and writes under one write lock, and is on
-disk before `charge` returns.
+holds the whole event, so that anyone can price the history again from the file alone (`verify`), and triggers refuse
+to change or delete rows; who may write the file could remove them, so guard the file as you would the data. SQLite
+gives the atomicity: a charge reads the history, decides and writes under one write lock, and is on disk before
+`charge` returns.
 
 **What a charge costs** is a share of the budget, a number that adds up, so that the sum stays valid when every charge
 is chosen after seeing all outputs before it (a privacy filter). Three ways to add, fixed when a dataset is entered:
@@ -95,6 +96,17 @@ class Account(NamedTuple):
     budget: Budget
     composition: str
 
+    @classmethod
+    def checked(cls, name: Any, budget: Any, composition: Any) -> Account:
+        """An account that a ledger can hold."""
+        if not isinstance(name, str) or not name.strip():
+            raise Refused(f"dataset = {name!r} is not a name: give a non-empty text")
+        checks.instance(Budget, budget=budget)
+        checks.one_of(COMPOSITIONS, composition=composition)
+        if budget.delta == 0 and composition != "basic":
+            raise Refused(f"composition = {composition!r} needs a delta above 0: use 'basic' for a pure budget")
+        return cls(name, budget, composition)
+
     def capacity(self) -> tuple[int, float]:
         """The Renyi order (1 for `gdp`) and the largest sum of divergences (of squared mus) that keeps the budget."""
         epsilon, delta = self.budget.epsilon, (1 - FAILURES) * self.budget.delta
@@ -171,10 +183,12 @@ class Ledger:
     """
 
     def __init__(self, path: str | os.PathLike[str], timeout: float = 30.0) -> None:
+        checks.instance(str | os.PathLike, path=path)
         self.path = Path(path)
         self.timeout = checks.positive(timeout=timeout)
         if not self.path.is_file():
-            raise Refused(f"ledger {str(self.path)!r} does not exist: make it with 'confide ledger create'")
+            what = "is not a file" if self.path.exists() else "does not exist"
+            raise Refused(f"ledger {str(self.path)!r} {what}: make one with 'confide ledger create'")
         with self._connection():
             pass
 
@@ -182,8 +196,9 @@ class Ledger:
     def create(cls, path: str | os.PathLike[str], timeout: float = 30.0) -> Ledger:
         """A new, empty ledger; an existing file is refused, never overwritten."""
         path = Path(path)
+        exists = Refused(f"ledger {str(path)!r} exists: enter a dataset into it, or choose another path")
         if path.exists():
-            raise Refused(f"ledger {str(path)!r} exists: enter a dataset into it, or choose another path")
+            raise exists
         if not path.parent.is_dir():
             raise Refused(f"ledger {str(path)!r} lies in a folder that does not exist: make the folder first")
         # Made complete under another name and then linked, so that no other process ever sees half a ledger.
@@ -196,7 +211,7 @@ class Ledger:
             connection.close()
             os.link(draft, path)
         except FileExistsError:
-            raise Refused(f"ledger {str(path)!r} exists: enter a dataset into it, or choose another path") from None
+            raise exists from None
         except (sqlite3.Error, OSError) as error:
             raise Refused(f"ledger {str(path)!r} cannot be made: {error}") from None
         finally:
@@ -252,10 +267,7 @@ class Ledger:
 
     def enter(self, dataset: str, budget: Budget, composition: str = "basic") -> None:
         """Enter a dataset with the budget that all charges together may never exceed; it cannot be changed later."""
-        checks.one_of(COMPOSITIONS, composition=composition)
-        name = _name(dataset)
-        if budget.delta == 0 and composition != "basic":
-            raise Refused(f"composition = {composition!r} needs a delta above 0: use 'basic' for a pure budget")
+        name = Account.checked(dataset, budget, composition).name
         row = (name, budget.epsilon, budget.delta, budget.neighbours, composition, _now())
         with self._connection(write=True) as connection:
             if connection.execute("SELECT 1 FROM datasets WHERE name = ?", (name,)).fetchone():
@@ -265,15 +277,15 @@ class Ledger:
     def charge(self, dataset: str, event: Event, note: str = "") -> Charge:
         """Charge an event before it happens; raises BudgetExceeded, with nothing charged, when it does not fit."""
         account = self.account(dataset)
-        if not isinstance(event, Event):
-            raise Refused(f"event = {event!r} is not an event of confide.events")
+        checks.instance(Event, event=event)
+        checks.instance(str, note=note)
         # Priced before the lock is taken: the share of an event does not depend on other charges.
         encoded, share = json.dumps(event.to_json(), allow_nan=False), account.share(event)
         with self._connection(write=True) as connection:
             left = max(0.0, 1 - _spent(connection, account.name))
             if share > left + ROUNDING:
                 raise _exceeded(account, share, account.left(left))
-            charge = Charge(uuid.uuid4().hex, account.name, _now(), str(note), event, share)
+            charge = Charge(uuid.uuid4().hex, account.name, _now(), note, event, share)
             connection.execute(
                 "INSERT INTO charges (receipt, dataset, time, note, event, share) VALUES (?, ?, ?, ?, ?, ?)",
                 (charge.receipt, charge.dataset, charge.time, charge.note, encoded, share),
@@ -283,7 +295,7 @@ class Ledger:
     def account(self, dataset: str) -> Account:
         """The budget of one dataset."""
         for account in self.accounts():
-            if account.name == _name(dataset):
+            if account.name == dataset:
                 return account
         raise Refused(f"dataset = {dataset!r} is not in the ledger: enter it with its budget first")
 
@@ -327,12 +339,6 @@ class Ledger:
         if total > 1 + 1e-6:
             raise Refused(f"dataset = {dataset!r} is overspent: its charges take {total:.6g} of the budget")
         return total
-
-
-def _name(dataset: Any) -> str:
-    if not isinstance(dataset, str) or not dataset.strip():
-        raise Refused(f"dataset = {dataset!r} is not a name: give a non-empty text")
-    return dataset
 
 
 def _now() -> str:

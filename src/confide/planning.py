@@ -11,7 +11,7 @@ from confide.accountants.profiles import Status
 from confide.budget import Budget, belief
 from confide.calibration import Schedule
 from confide.checks import Refused
-from confide.events import Event, Neighbours
+from confide.events import Neighbours
 
 RATES = (0.001, 0.01, 0.1)
 
@@ -42,11 +42,6 @@ class Plan:
     trade_off: dict[float, float]  # false positive rate -> least false negative rate
     utility: str
 
-    @property
-    def event(self) -> Event:
-        noise = self.noise_multiplier * calibration.relative_noise(self.schedule, self.steps)
-        return events.gaussian(noise, self.sampling_probability, self.steps)
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {
             "allowed": [row._asdict() for row in self.allowed],
@@ -62,7 +57,7 @@ def plan(
     clip: float = 1.0,
     epochs: float | None = None,
     steps: int | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     temperature: float = 1.0,
     schedule: Schedule = "fixed",
     neighbours: Neighbours = "add-remove",
@@ -70,11 +65,11 @@ def plan(
     """The largest step size that the budget pays for, and what the papers would have allowed."""
     budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
     n = checks.count(n=n)
-    batch_size = min(checks.count(batch_size=batch_size), n)
+    n, batch_size = calibration.sizes(n, min(n, step_sizes.DEFAULT_BATCH) if batch_size is None else batch_size)
     clip, temperature = checks.positive(clip=clip), checks.positive(temperature=temperature)
     checks.one_of(calibration.SCHEDULES, schedule=schedule)
     if (epochs is None) == (steps is None):
-        raise Refused("give either epochs or steps: how long the run shall be")
+        raise Refused("give epochs or steps, and not both: how long the run shall be")
     if epochs is not None:
         steps = max(1, round(checks.positive(epochs=epochs) * n / batch_size))
     steps = checks.count(steps=steps)
@@ -114,7 +109,7 @@ def plan(
         attack_success=tight.attack_success(),
         belief=belief(epsilon),
         trade_off=dict(zip(RATES, tight.trade_off(RATES).tolist(), strict=True)),
-        utility=_utility(n, steps, step_size, schedule),
+        utility=_utility(steps, step_size, schedule),
     )
 
 
@@ -132,10 +127,10 @@ def _allowed(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:
     return tuple(rows)
 
 
-def _utility(n: int, steps: int, step_size: float, schedule: Schedule) -> str:
+def _utility(steps: int, step_size: float, schedule: Schedule) -> str:
     """li2019, Propositions 5 and 6, as one sentence."""
     if schedule == "decreasing":
-        wanted = step_sizes.optimal_base_decreasing(steps) * n / steps ** (2 / 3)
+        wanted = step_sizes.optimal_base_decreasing(steps) / steps ** (2 / 3)
         source = "Proposition 5"
     else:
         wanted = step_sizes.optimal_step_fixed(steps)

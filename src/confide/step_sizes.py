@@ -136,7 +136,7 @@ moments.__doc__ = (
     "The largest step that the moments accountant with its classical tail certifies, without side conditions."
 )
 numerical = _certified("pld")
-numerical.__doc__ = "The largest step that the tight accountant certifies, for any temperature: what `fit` uses."
+numerical.__doc__ = "The largest step that the tight accountant certifies, for any temperature and any schedule."
 
 
 def _batch(n: int, batch_size: int | None) -> int:
@@ -193,6 +193,8 @@ def mixing_bound_decreasing(
 
     `constant` is c_2 of Theorem 3 and `spread` is Gamma_M, the variability of the gradients.
     """
+    n, batch_size = calibration.sizes(n, batch_size)
+    steps = checks.count(steps=steps)
     base = epsilon**2 / (constant**2 * clip**2 * math.log(1 / delta))
     sampling = 2 / 3 * (n / batch_size - 1) * n**2 * spread / steps
     return sampling + 1 / (3 * base) + 2 * base**2 * steps ** (-2 / 3)
@@ -200,11 +202,13 @@ def mixing_bound_decreasing(
 
 def optimal_base_decreasing(steps: int) -> float:
     """epsilon^2 / (c_2^2 clip^2 log(1/delta)) that minimises Proposition 5: of order steps^(2/9)."""
-    return (steps ** (2 / 3) / 12) ** (1 / 3)
+    return (checks.count(steps=steps) ** (2 / 3) / 12) ** (1 / 3)
 
 
 def mixing_bound_fixed(*, n: int, batch_size: int, steps: int, step_size: float, spread: float = 1.0) -> float:
     """li2019, Proposition 6, up to its constant: mean squared error of a posterior average, fixed steps."""
+    n, batch_size = calibration.sizes(n, batch_size)
+    steps, step_size = checks.count(steps=steps), checks.positive(step_size=step_size)
     return (n / batch_size - 1) * n**2 * spread / steps + 1 / (steps * step_size) + step_size**2
 
 
@@ -214,10 +218,10 @@ def optimal_step_fixed(steps: int) -> float:
     >>> round(optimal_step_fixed(4), 6)
     0.5
     """
-    return (2 * steps) ** (-1 / 3)
+    return (2 * checks.count(steps=steps)) ** (-1 / 3)
 
 
 def generalisation_bound(*, n: int, steps: int, scale: float = 1.0) -> float:
     """li2019, Proposition 7, up to its constant: excess risk of the last sample; `scale` is their A."""
-    w = float(lambertw(4 * steps / (5 * scale)).real) ** (1 / 5)
-    return w + math.exp(-w) + 1 / n
+    w = float(lambertw(4 * checks.count(steps=steps) / (5 * checks.positive(scale=scale))).real) ** (1 / 5)
+    return w + math.exp(-w) + 1 / checks.count(n=n)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from confide import checks
-from confide.events import NEIGHBOURS
+from confide.events import NEIGHBOURS, Event, Neighbours
 
 if TYPE_CHECKING:
     from confide.accountants.profiles import Profile
-    from confide.events import Event, Neighbours
 
 NAMES = ("pld", "moments", "moments-classical", "gdp", "advanced")
 
 
 def profile(event: Event, neighbours: Neighbours = "add-remove", accountant: str = "pld") -> Profile:
     """The privacy profile of an event: `.epsilon(delta)`, `.delta(epsilon)`, `.trade_off(...)`, `.advantage()`."""
+    checks.instance(Event, event=event)
     checks.one_of(NAMES, accountant=accountant)
     checks.one_of(NEIGHBOURS, neighbours=neighbours)
     if accountant == "pld":

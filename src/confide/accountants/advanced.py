@@ -18,8 +18,6 @@ from confide.events import SENSITIVITY, Event, Neighbours
 
 
 class AdvancedComposition(Profile):
-    accountant = "advanced"
-
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
         super().__init__(event, neighbours)
         parts, merged = self.parts, int(self.parts.squared_mu > 0)

@@ -23,9 +23,7 @@ from confide.events import SENSITIVITY, Event, Neighbours
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
     """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2)."""
-    log_first = float(log_ndtr(-epsilon / mu + mu / 2))
-    log_second = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-    return math.exp(log_first) * -math.expm1(min(0.0, log_second - log_first))
+    return math.exp(_log_delta(checks.positive(mu=mu), epsilon))
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
@@ -69,8 +67,6 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
 
 
 class GDP(Profile):
-    accountant = "gdp"
-
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
         super().__init__(event, neighbours)
         sigma, q = self.parts.noise_multipliers, self.parts.sampling_probabilities

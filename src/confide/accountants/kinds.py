@@ -30,7 +30,7 @@ from scipy.special import erf
 from confide.events import SENSITIVITY, Neighbours, Parts, tally
 
 FINE, COARSE = 16_384, 256  # kinds kept where chords join them, and where sampling probabilities differ too
-SPACING = 0.1  # of the knots of a chord, in log sigma
+SPACING = 0.05  # of the knots of a chord, in log sigma
 
 
 class Kinds(NamedTuple):

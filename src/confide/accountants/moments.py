@@ -75,8 +75,6 @@ def pure_log_moment(order: float | np.ndarray, epsilon: float) -> float | np.nda
 
 
 class Moments(Profile):
-    accountant = "moments"
-
     def __init__(self, event: Event, neighbours: Neighbours, tail: Tail = "renyi") -> None:
         super().__init__(event, neighbours)
         self.tail = tail

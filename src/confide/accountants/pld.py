@@ -82,8 +82,6 @@ class Sketch(NamedTuple):
 
 
 class PLD(Profile):
-    accountant = "pld"
-
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
         super().__init__(event, neighbours)
         self._orders: tuple[Order, ...] = ("remove", "add") if neighbours == "add-remove" else ("replace",)
@@ -160,7 +158,13 @@ class PLD(Profile):
             return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
         return max(self._delta_in_order(order, epsilon) for order in self._orders)
 
-    def _delta_in_order(self, order: Order, epsilon: float) -> float:
+    def _rough_delta(self, epsilon: float) -> float:
+        if self._gaussian:
+            return self._delta(epsilon)
+        return min(1.0, max(self._delta_in_order(order, epsilon, SMALLEST_GRID) for order in self._orders))
+
+    def _delta_in_order(self, order: Order, epsilon: float, most: int | None = None) -> float:
+        """delta from the finest grid that pays, or from one of at most `most` points and those already made."""
         if epsilon >= self._ceiling(order):
             return 0.0
         level = -30
@@ -170,7 +174,10 @@ class PLD(Profile):
             if log_delta > level - 5 or level <= -700:
                 break
             level = max(-700, _level(log_delta - 10))
-        found = self._refined(order, level, exponent, lambda table: min(1.0, table.delta(epsilon)))
+        if most is None:
+            found = self._refined(order, level, exponent, lambda table: min(1.0, table.delta(epsilon)))
+        else:
+            found = self._table(order, level, exponent, most)[0].delta(epsilon)
         return min([found, *(table.delta(epsilon) for (made, _), table in self._tables.items() if made == order)])
 
     def _epsilon(self, delta: float) -> float:

@@ -22,7 +22,6 @@ class Profile:
     reveals everything with probability delta and is pure otherwise (Kairouz, Oh and Viswanath 2015).
     """
 
-    accountant: str
     status: Status = "upper bound"
 
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
@@ -35,6 +34,10 @@ class Profile:
 
     def _delta(self, epsilon: float) -> float:
         raise TypeError(f"{type(self).__name__} is not an accountant")
+
+    def _rough_delta(self, epsilon: float) -> float:
+        """An upper bound on `_delta` that may be cheaper, for curves with many points."""
+        return min(1.0, max(0.0, self._delta(epsilon)))
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon that this theory certifies at `delta`; infinite where it certifies none."""
@@ -69,12 +72,16 @@ class Profile:
 
         f(a) >= max(1 - delta(e) - e^e a, e^-e (1 - delta(e) - a)) for every epsilon e (Dong, Roth and Su 2022).
         """
-        rates = np.atleast_1d(np.asarray(false_positive_rates, dtype=np.float64))
+        try:
+            rates = np.atleast_1d(np.asarray(false_positive_rates, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise Refused("false_positive_rates are not numbers: give numbers in [0, 1]") from None
         if not np.all((rates >= 0) & (rates <= 1)):
-            raise Refused("false_positive_rates must lie in [0, 1]")
+            raise Refused("false_positive_rates are out of range: give numbers in [0, 1]")
         largest = self.epsilon(max(1e-9, 2 * self.parts.failure)) if self.parts.failure < 0.5 else 1.0
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 63) * max(min(largest, 700.0), 1e-6)])
-        deltas = np.array([self.delta(e) for e in epsilons])
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-2, 1.0, 47) * max(min(largest, 700.0), 1e-6)])
+        failure = self.parts.failure
+        deltas = np.array([min(1.0, failure + (1 - failure) * self._rough_delta(e)) for e in epsilons])
         room = 1 - deltas[:, None] - np.exp(epsilons)[:, None] * rates
         mirrored = np.exp(-epsilons)[:, None] * (1 - deltas[:, None] - rates)
         return np.maximum(0.0, np.maximum(room, mirrored).max(axis=0))

@@ -11,6 +11,6 @@ NAMES = ("li2019-figure1", "li2019-figure2")
 
 
 def load(name: str) -> ModuleType:
-    """The module behind `confide reproduce name`; it has `run(out, quick) -> Reproduction`."""
+    """The module behind `confide reproduce name`; it has `run(quick) -> Reproduction`."""
     checks.one_of(NAMES, name=name)
     return importlib.import_module(f"confide.experiments.{name.replace('-', '_')}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from confide.checks import Refused
 
 # Okabe and Ito's colours: told apart by colour-blind readers and on a dark page.
-COLOURS = {"wang2015": "#D55E00", "li2019": "#E69F00", "moments": "#56B4E9", "numerical": "#0072B2"}
+COLOURS = {"wang2015": "#D55E00", "moments": "#56B4E9", "numerical": "#0072B2"}
 
 
 class Claim(NamedTuple):
@@ -34,9 +34,11 @@ class Reproduction:
     def write(self, out: Path) -> list[Path]:
         """Write NAME.csv, NAME.png and NAME-claims.csv into the folder."""
         try:
-            out.mkdir(parents=True, exist_ok=True)
+            return self._write(out)
         except OSError as error:
             raise Refused(f"--out {str(out)!r} cannot be used: {error.strerror or error}") from None
+
+    def _write(self, out: Path) -> list[Path]:
         paths = [out / f"{self.name}{suffix}" for suffix in (".csv", ".png", "-claims.csv")]
         for path, columns, rows in ((paths[0], self.columns, self.rows), (paths[2], Claim._fields, self.claims)):
             with path.open("w", newline="") as file:
@@ -45,6 +47,14 @@ class Reproduction:
                 writer.writerows(rows)
         self.figure.savefig(paths[1], dpi=160)
         return paths
+
+
+def make_folder(out: Path) -> None:
+    """The folder for the results, made before they are computed."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"--out {str(out)!r} cannot be used: {error.strerror or error}") from None
 
 
 def new_figure(columns: int, width: float, height: float) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 from confide import accountants, events
-from confide.accountants import kinds, moments, pld
+from confide.accountants import gdp, kinds, moments, pld
 from confide.accountants.pairs import GaussianPair, PurePair
 
 SINGLE = [(0.01, 1.0), (0.3, 0.5), (1e-4, 0.3), (0.5, 5.0), (0.9, 20.0), (0.999, 2.0)]
@@ -268,3 +268,13 @@ def test_chords_in_the_moments_only_raise_the_price(monkeypatch):
         chorded = moments.profile(event).log_moment(9)
         assert exact <= chorded * (1 + 1e-12)
         assert chorded <= exact * (1 + 20 / knots**2)
+
+
+def test_the_gaussian_profile_is_never_rounded_down():
+    mpmath.mp.dps = 50
+    rng = np.random.default_rng(11)
+    for mu, epsilon in zip(10 ** rng.uniform(-5, 1.3, 300), 10 ** rng.uniform(-6, 2, 300), strict=True):
+        first, second = (mpmath.ncdf(-mpmath.mpf(epsilon) / mu + sign * mpmath.mpf(mu) / 2) for sign in (1, -1))
+        exact = first - mpmath.exp(epsilon) * second
+        if exact > mpmath.mpf(10) ** -290:
+            assert exact <= gdp.delta_of_mu(mu, epsilon) <= exact * (1 + 1e-5)

@@ -27,10 +27,13 @@ def delta_of_mu(mu: float, epsilon: float) -> float:
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
+    """log delta, rounded up: the two terms nearly cancel for small mu, so their rounding errors are added."""
     log_first = float(log_ndtr(-epsilon / mu + mu / 2))
     log_second = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-    gap = -math.expm1(min(0.0, log_second - log_first))
-    return log_first + math.log(gap) if gap > 0 else -math.inf
+    slope = abs(epsilon / mu) + mu  # of log_ndtr, whose argument is itself rounded
+    rounding = 4e-16 * (2 + abs(log_first) + abs(log_second) + epsilon + slope**2)
+    gap = -math.expm1(min(0.0, log_second - log_first) - rounding)
+    return log_first + rounding + math.log(gap)
 
 
 def epsilon_of_mu(mu: float, delta: float) -> float:

@@ -16,6 +16,7 @@ FLOORS = [
     "accounting",
     "calibration",
     "step_sizes",
+    "shares",
     "ledger",
     "planning",
     "experiments",

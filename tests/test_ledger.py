@@ -20,7 +20,8 @@ from confide import accountants, events
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import GaussianRelease, Release
-from confide.ledger import COMPOSITIONS, BudgetExceeded, Ledger
+from confide.ledger import BudgetExceeded, Ledger
+from confide.shares import COMPOSITIONS
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 

@@ -47,6 +47,7 @@ _MODULES = (
     "experiments",
     "ledger",
     "planning",
+    "shares",
     "step_sizes",
 )
 

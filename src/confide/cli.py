@@ -262,7 +262,8 @@ def ledger_create(
 ) -> None:
     """Enter a dataset with its budget; the file is made if there is none."""
     from confide.budget import Budget
-    from confide.ledger import Account, Ledger
+    from confide.ledger import Ledger
+    from confide.shares import Account
 
     budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)  # type: ignore[arg-type]
     Account.checked(dataset, budget, composition)  # before a file is made

@@ -34,6 +34,11 @@ def test_a_lie_does_not_verify(promised):
         verify(Guarantee.from_json(record | {"accountant": "gdp"}))
 
 
+def test_a_guarantee_without_its_assumptions_does_not_verify(promised):
+    with pytest.raises(Refused, match="assumptions lack"):
+        verify(Guarantee.from_json(promised.to_json() | {"assumptions": []}))
+
+
 def test_sentences_are_derived_and_never_trusted(promised):
     record = promised.to_json() | {"sentences": ["Everything is perfectly private."]}
     assert Guarantee.from_json(record).sentences() == promised.sentences()

@@ -313,3 +313,35 @@ def test_nonsense_is_refused(ledger, call, message):
     with pytest.raises(Refused, match=message):
         call(ledger)
     assert ledger.history("patients") == []
+
+
+def test_a_budget_too_small_for_a_tail_bound_is_refused(tmp_path):
+    """Where no Renyi order leaves room, nothing must ever be free."""
+    ledger = Ledger.create(tmp_path / "l.db")
+    for epsilon, delta in ((1e-3, 1e-10), (1e-4, 1e-5), (3e-4, 1e-6)):
+        with pytest.raises(Refused, match="leaves no room"):
+            ledger.enter("d", Budget(epsilon=epsilon, delta=delta), "renyi")
+
+
+def test_a_full_ledger_takes_not_even_crumbs(ledger):
+    ledger.charge("patients", Release(epsilon=1.0))
+    accepted = 0
+    for _ in range(30):
+        try:
+            ledger.charge("patients", Release(epsilon=9e-10))
+            accepted += 1
+        except BudgetExceeded:
+            pass
+    assert accepted <= 1
+
+
+def test_replacing_a_row_is_refused(ledger):
+    ledger.charge("patients", Release(epsilon=0.9))
+    connection = sqlite3.connect(ledger.path)
+    for statement in (
+        "INSERT OR REPLACE INTO charges SELECT id, receipt, dataset, time, note, event, 1e-6 FROM charges",
+        "INSERT OR REPLACE INTO datasets SELECT name, 100, delta, neighbours, composition, created FROM datasets",
+    ):
+        with pytest.raises(sqlite3.DatabaseError, match="append-only"):
+            connection.execute(statement)
+    connection.close()

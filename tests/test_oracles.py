@@ -278,3 +278,28 @@ def test_the_gaussian_profile_is_never_rounded_down():
         exact = first - mpmath.exp(epsilon) * second
         if exact > mpmath.mpf(10) ** -290:
             assert exact <= gdp.delta_of_mu(mu, epsilon) <= exact * (1 + 1e-5)
+
+
+def test_extreme_orders_of_replace_one_are_not_cut_short():
+    """Near q = 1 the mass of the moment lies near (2 order - 1) m, and it is almost 2 order (order - 1) m^2."""
+    found = moments.integrated_log_moment(200, 5.0, 1 - 1e-9, True)
+    assert found == pytest.approx(2 * 200 * 199 / 25, rel=1e-3)
+
+
+def test_pure_releases_of_any_size_have_a_price():
+    for epsilon, repeats, delta in ((6.0, 1, 1e-5), (8.0, 2, 1e-6), (0.1, 10, 1e-9), (30.0, 3, 1e-12)):
+        event = events.Composition(events=(events.Release(epsilon=epsilon),), repeats=repeats)
+        found = accountants.profile(event).epsilon(delta)
+        assert 0.9 * epsilon <= found <= repeats * epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps", "delta", "most"),
+    [(2.3352e-5, 0.7207, 358_932, 1.3167e-9, 0.35), (1e-5, 0.7, 10**6, 1e-12, 1.0), (1e-6, 0.5, 10**5, 1e-8, 0.2)],
+)
+def test_rare_large_losses_stay_tight(q, sigma, steps, delta, most):
+    assert accountants.profile(events.gaussian(sigma, q, steps)).epsilon(delta) <= most
+
+
+def test_the_advantage_of_a_rarely_sampled_loud_step():
+    assert accountants.profile(events.gaussian(0.04, 0.1, 1)).advantage() == pytest.approx(0.1, rel=1e-3)

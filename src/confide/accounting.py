@@ -134,6 +134,8 @@ def verify(guarantee: Guarantee) -> float:
     """
     checks.instance(Guarantee, guarantee=guarantee)
     profile = certified_profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
+    if missing := [s for s in (*guarantee.event.assumptions(), *_ALWAYS) if s not in guarantee.assumptions]:
+        raise Refused(f"assumptions lack a sentence that the price rests on: {missing[0]!r}")
     spent = profile.epsilon(guarantee.delta)
     if spent > guarantee.epsilon * (1 + 1e-6) + 1e-9:
         raise Refused(

@@ -28,11 +28,11 @@ def number(name: str, value: Any) -> float:
     """A finite real number as a float; booleans, strings and missing values are refused."""
     if value is None:
         raise Refused(f"{name} is missing: give a number")
-    if isinstance(value, (bool, str, bytes)):
+    if isinstance(value, (bool, str, bytes, bytearray)) or type(value).__name__ == "bool":
         raise Refused(f"{name} = {value!r} is not a number: give a finite number")
     try:
         result = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Refused(f"{name} = {value!r} is not a number: give a finite number") from None
     if not math.isfinite(result):
         raise Refused(f"{name} = {result} is not finite: give a finite number")

@@ -299,6 +299,7 @@ class Composition(Event):
     repeats: int = 1
 
     def __post_init__(self) -> None:
+        checks.instance(tuple | list, events=self.events)
         events = tuple(self.events)
         if not events:
             raise Refused("events is empty: compose at least one event")

@@ -40,6 +40,11 @@ CREATE TABLE charges (
     time TEXT NOT NULL, note TEXT NOT NULL, event TEXT NOT NULL, share REAL NOT NULL);
 CREATE TRIGGER charges_keep BEFORE UPDATE ON charges BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER charges_stay BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER charges_new BEFORE INSERT ON charges
+    WHEN EXISTS (SELECT 1 FROM charges WHERE id = NEW.id OR receipt = NEW.receipt)
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER datasets_new BEFORE INSERT ON datasets WHEN EXISTS (SELECT 1 FROM datasets WHERE name = NEW.name)
+    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER datasets_keep BEFORE UPDATE ON datasets BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 CREATE TRIGGER datasets_stay BEFORE DELETE ON datasets BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 """
@@ -173,9 +178,9 @@ class Ledger:
         # Priced before the lock is taken: the share of an event does not depend on other charges.
         encoded, share = json.dumps(event.to_json(), allow_nan=False), account.share(event)
         with self._connection(write=True) as connection:
-            left = max(0.0, 1 - _spent(connection, account.name))
-            if share > left + ROUNDING:
-                raise _exceeded(account, share, account.left(left))
+            spent = _spent(connection, account.name)
+            if not spent + share <= 1 + ROUNDING:
+                raise _exceeded(account, share, account.left(max(0.0, 1 - spent)))
             charge = Charge(uuid.uuid4().hex, account.name, _now(), note, event, share)
             connection.execute(
                 "INSERT INTO charges (receipt, dataset, time, note, event, share) VALUES (?, ?, ?, ?, ?, ?)",

@@ -116,14 +116,13 @@ def plan(
 def _allowed(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:
     rows = [Allowed("tight accountant", step_size, "what confide uses")]
     rows.append(Allowed("moments, classical tail", step_sizes.step_size("moments", **shared), "same temperature"))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        published = step_sizes.step_size("li2019", **shared)
     theorem = "3" if shared["schedule"] == "decreasing" else "4"
-    remark = "outside its side conditions" if caught else "as published, temperature 1/2"
-    rows.append(Allowed(f"li2019, Theorem {theorem}", published, remark))
-    published = step_sizes.step_size("wang2015", **shared)
-    rows.append(Allowed("wang2015, Theorem 4", published, "as published, temperature 1/2"))
+    for method, name in (("li2019", f"li2019, Theorem {theorem}"), ("wang2015", "wang2015, Theorem 4")):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            published = step_sizes.step_size(method, **shared)
+        remark = "outside its side conditions" if caught else "as published, temperature 1/2"
+        rows.append(Allowed(name, published, remark))
     return tuple(rows)
 
 

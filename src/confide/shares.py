@@ -59,7 +59,13 @@ class Account(NamedTuple):
         checks.one_of(COMPOSITIONS, composition=composition)
         if budget.delta == 0 and composition != "basic":
             raise Refused(f"composition = {composition!r} needs a delta above 0: use 'basic' for a pure budget")
-        return cls(name, budget, composition)
+        account = cls(name, budget, composition)
+        if composition != "basic" and account.capacity()[1] <= 0:
+            raise Refused(
+                f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g} leaves no room for composition "
+                f"{composition!r}: use 'basic', or a larger budget"
+            )
+        return account
 
     def capacity(self) -> tuple[int, float]:
         """The Renyi order (1 for `gdp`) and the largest sum of divergences (of squared mus) that keeps the budget."""
@@ -84,6 +90,8 @@ class Account(NamedTuple):
         if self.composition == "basic":
             return _basic_share(accountants.profile(event, self.budget.neighbours), self.budget)
         order, capacity = self.capacity()
+        if capacity <= 0:
+            raise Refused(f"dataset {self.name!r} has a budget that composition {self.composition!r} cannot keep")
         if self.composition == "gdp":
             profile = gdp.profile(event, self.budget.neighbours)
             if profile.status == "approximate":
@@ -93,7 +101,7 @@ class Account(NamedTuple):
             spent = profile.mu**2
         else:
             spent = moments.profile(event, self.budget.neighbours).log_moment(order) / (order - 1)
-        return max(spent / capacity, parts.failure / (FAILURES * self.budget.delta))
+        return max(spent / capacity, parts.failure / (FAILURES * self.budget.delta), 1e-15)
 
     def left(self, share: float) -> Left:
         if self.composition == "basic":

@@ -175,7 +175,12 @@ def step_size(
         bound = moments if method == "moments" else numerical
         return bound(**shared, clip=clip, batch_size=batch_size, schedule=schedule, neighbours=neighbours)
     shared["clip"] = clip * SENSITIVITY[budget.neighbours]
-    return wang2015(**shared) if method == "wang2015" else li2019(**shared, batch_size=batch_size, schedule=schedule)
+    if method == "li2019":
+        return li2019(**shared, batch_size=batch_size, schedule=schedule)
+    q = _batch(n, batch_size) / n
+    if q**2 * steps < epsilon**2 / (32 * math.log(2 / delta)):  # wang2015, Theorem 4, condition on the data passes
+        warnings.warn("wang2015's side condition fails: too few passes over the data", UserWarning, stacklevel=2)
+    return wang2015(**shared)
 
 
 def mixing_bound_decreasing(

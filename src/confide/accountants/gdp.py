@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri
+from scipy.special import log_ndtr, ndtri_exp
 
 from confide import checks
 from confide.accountants.profiles import Profile
@@ -75,7 +75,7 @@ class GDP(Profile):
         sigma, q = self.parts.noise_multipliers, self.parts.sampling_probabilities
         with np.errstate(over="ignore"):
             limit = self.parts.counts @ (q**2 * np.expm1((SENSITIVITY[neighbours] / sigma) ** 2))
-        pure = 2 * ndtri(1 / (1 + np.exp(-self.parts.epsilons)))
+        pure = -2 * ndtri_exp(-np.logaddexp(0.0, self.parts.epsilons))  # Phi^-1 of the smaller tail
         squared = self.parts.squared_mu + float(limit) + float(self.parts.epsilon_counts @ pure**2)
         self.mu = math.sqrt(squared)
         if sigma.size:

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
-NORMAL_CDF_ERROR = 1e-13  # relative, of scipy.special.ndtr (Cephes: at most 6e-14 down to probabilities of 1e-300)
+NORMAL_CDF_ERROR = 5e-13  # relative, of scipy.special.ndtr, down to probabilities of 1e-300
 UNDERFLOW = 1e-300  # what masses too small for a float may add up to
 
 

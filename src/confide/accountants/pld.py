@@ -32,9 +32,10 @@ LEVEL = 20.0  # minus the log of the tilted mass that may lie outside a window
 SLACK = 4.0  # log of the loss of precision accepted for a smaller grid
 GRID_VARIANCE = 1e-3  # share of the variance of the total loss that the grid may add
 SMALLEST_GRID, FIRST_GRID, LARGEST_GRID = 4096, 2**15, 2**20
+FEW_KINDS = 16  # of steps, up to which Renyi moments cost next to nothing
 WORTH_REFINING = 2e-3  # relative gain for which a grid is made finer
 SKETCH_KNOTS = 16
-_POSITIVE = 2.0 ** np.arange(-14, 15.5, 0.5)
+_POSITIVE = 2.0 ** np.arange(-14, 15.25, 0.25)
 TILTS = np.concatenate([-_POSITIVE[::-1], [0.0], _POSITIVE])
 
 
@@ -48,20 +49,21 @@ class Sketch(NamedTuple):
     sizes: np.ndarray  # sum over the steps of the mean of their tilted |loss|
     span: float  # of the loss of the most revealing step
 
-    def grid(self, exponent: np.ndarray, size: float, most: int) -> tuple[Grid, bool]:
-        """The smallest grid among the tilts whose Chernoff bound on delta, e^exponent, is nearly the best.
+    def grid(self, exponent: np.ndarray, epsilon: float, size: float, most: int) -> tuple[Grid, bool]:
+        """The smallest grid around epsilon among the tilts whose Chernoff bound e^exponent is nearly the best.
 
         Also whether it is as fine as it should be, which more than `most` points may be needed for.
         """
         exponent = np.where(self.tilts >= 0, exponent, math.inf)[:-1]  # the last has no tilt above it
         allowed = np.flatnonzero(exponent <= np.min(exponent) + SLACK)
-        return min((self._grid(int(index), size, most) for index in allowed), key=lambda g: (g[0].points, g[0].width))
+        grids = [self._grid(int(index), epsilon, size, most) for index in allowed]
+        return min(grids, key=lambda g: (g[0].points, g[0].width))
 
-    def _grid(self, index: int, size: float, most: int) -> tuple[Grid, bool]:
+    def _grid(self, index: int, epsilon: float, size: float, most: int) -> tuple[Grid, bool]:
         gaps, rises = self.tilts - self.tilts[index], self.cumulants - self.cumulants[index]
         above, below = gaps > 0, gaps < 0
         tops = (rises[above] + LEVEL) / gaps[above]
-        top, bottom = float(tops.min()), float(((rises[below] + LEVEL) / gaps[below]).max())
+        top, bottom = float(tops.min()), min(epsilon, float(((rises[below] + LEVEL) / gaps[below]).max()))
         # Moving mass to the ends of its cell adds up to width^2 / 6 to the variance of each step and half of that to
         # its mean: little against the variance and against the size of the total loss.
         reach = max(abs(top), abs(bottom), 1e-9)
@@ -111,17 +113,18 @@ class PLD(Profile):
             self._sketches[order, level] = Sketch(log_tail, TILTS, cumulants, variances, sizes, span)
         return self._sketches[order, level]
 
-    def _table(self, order: Order, level: int, exponent: np.ndarray, most: int) -> tuple[Table, bool]:
-        grid, fine = self._sketch(order, level).grid(exponent, self._size, most)
+    def _table(self, order: Order, level: int, epsilon: float, most: int) -> tuple[Table, bool]:
+        sketch = self._sketch(order, level)
+        grid, fine = sketch.grid(sketch.cumulants - TILTS * epsilon, epsilon, self._size, most)
         if (order, grid) not in self._tables:
             self._tables[order, grid] = compose(self._cells(order), grid)
         return self._tables[order, grid], fine
 
-    def _refined(self, order: Order, level: int, exponent: np.ndarray, value: Callable[[Table], float]) -> float:
+    def _refined(self, order: Order, level: int, epsilon: float, value: Callable[[Table], float]) -> float:
         """The least value on ever finer grids, until they are as fine as they should be or it no longer matters."""
         best, most = math.inf, min(FIRST_GRID, LARGEST_GRID)
         while True:
-            table, fine = self._table(order, level, exponent, most)
+            table, fine = self._table(order, level, epsilon, most)
             found = value(table)
             if fine or most >= LARGEST_GRID or found > best * (1 - WORTH_REFINING) - 1e-300:
                 return min(best, found)
@@ -175,9 +178,9 @@ class PLD(Profile):
                 break
             level = max(-700, _level(log_delta - 10))
         if most is None:
-            found = self._refined(order, level, exponent, lambda table: min(1.0, table.delta(epsilon)))
+            found = self._refined(order, level, epsilon, lambda table: min(1.0, table.delta(epsilon)))
         else:
-            found = self._table(order, level, exponent, most)[0].delta(epsilon)
+            found = self._table(order, level, epsilon, most)[0].delta(epsilon)
         return min([found, *(table.delta(epsilon) for (made, _), table in self._tables.items() if made == order)])
 
     def _epsilon(self, delta: float) -> float:
@@ -187,14 +190,16 @@ class PLD(Profile):
         for order in self._orders:
             if self._ceiling(order) > found:
                 found = max(found, min(self._ceiling(order), self._epsilon_in_order(order, delta)))
-        return found if math.isfinite(found) else moments.Moments(self.event, self.neighbours).epsilon(delta)
+        if found < math.inf and self.parts.counts.size > FEW_KINDS:
+            return found
+        return min(found, moments.Moments(self.event, self.neighbours)._epsilon(delta))  # cheap, and rarely less
 
     def _epsilon_in_order(self, order: Order, delta: float) -> float:
         level = max(-700, _level(math.log(delta)))
         cumulants = self._sketch(order, level).cumulants
         positive = TILTS > 0
         chernoff = float(np.min((cumulants[positive] - math.log(delta)) / TILTS[positive]))
-        return self._refined(order, level, cumulants - TILTS * chernoff, lambda table: _invert(table, delta))
+        return self._refined(order, level, chernoff, lambda table: _invert(table, delta))
 
 
 def _level(log_delta: float) -> int:
@@ -210,7 +215,7 @@ def _invert(table: Table, delta: float) -> float:
     if table.delta(high) > delta:
         return math.inf
     tolerance = 1e-8 * (high - low)
-    found = root(lambda e: math.log(table.delta(e) / delta), low, high, tolerance)
+    found = root(lambda e: math.log(max(table.delta(e), 1e-320) / delta), low, high, tolerance)
     while table.delta(found) > delta:
         found += tolerance
         tolerance *= 2

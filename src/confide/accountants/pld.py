@@ -159,7 +159,10 @@ class PLD(Profile):
     def _delta(self, epsilon: float) -> float:
         if self._gaussian:
             return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
-        return max(self._delta_in_order(order, epsilon) for order in self._orders)
+        found = max(self._delta_in_order(order, epsilon) for order in self._orders)
+        if self.parts.counts.size > FEW_KINDS:
+            return found
+        return min(found, moments.Moments(self.event, self.neighbours)._delta(epsilon))
 
     def _rough_delta(self, epsilon: float) -> float:
         if self._gaussian:

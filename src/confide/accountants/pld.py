@@ -193,9 +193,11 @@ class PLD(Profile):
         for order in self._orders:
             if self._ceiling(order) > found:
                 found = max(found, min(self._ceiling(order), self._epsilon_in_order(order, delta)))
-        if found < math.inf and self.parts.counts.size > FEW_KINDS:
+        # Far from the central limit the window may have been a bad choice: the moments are a second opinion.
+        expected = found < 1.3 * gdp.GDP(self.event, self.neighbours)._epsilon(delta)
+        if found < math.inf and (expected or self.parts.counts.size > FEW_KINDS):
             return found
-        return min(found, moments.Moments(self.event, self.neighbours)._epsilon(delta))  # cheap, and rarely less
+        return min(found, moments.Moments(self.event, self.neighbours)._epsilon(delta))
 
     def _epsilon_in_order(self, order: Order, delta: float) -> float:
         level = max(-700, _level(math.log(delta)))

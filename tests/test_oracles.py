@@ -303,3 +303,16 @@ def test_rare_large_losses_stay_tight(q, sigma, steps, delta, most):
 
 def test_the_advantage_of_a_rarely_sampled_loud_step():
     assert accountants.profile(events.gaussian(0.04, 0.1, 1)).advantage() == pytest.approx(0.1, rel=1e-3)
+
+
+def test_small_moments_keep_their_digits():
+    """Order 3, q = 1e-8: 1 + 3 q^2 (e^(1/sigma^2) - 1) to first order, far below the rounding of 1."""
+    found = moments.binomial_log_moment(3, np.array([5.0]), np.array([1e-8]))[0]
+    assert found == pytest.approx(3e-16 * math.expm1(1 / 25), rel=1e-6)
+
+
+def test_the_mu_of_a_large_pure_release():
+    mpmath.mp.dps = 50
+    mu = gdp.profile(events.Release(epsilon=36.69)).mu
+    exact = 1 / (1 + mpmath.exp(mpmath.mpf("36.69")))  # the smaller tail, Phi(-mu / 2)
+    assert float(mpmath.ncdf(-mpmath.mpf(mu) / 2) / exact) == pytest.approx(1.0, rel=1e-6)

@@ -137,3 +137,9 @@ def test_nonsense_is_refused(method, changes, message):
 def test_unknown_method():
     with pytest.raises(Refused, match="method = 'guess' is unknown"):
         step("guess")
+
+
+def test_wang2015_warns_outside_its_side_condition():
+    few = {"n": 10_000, "steps": 2, "epsilon": 0.2, "delta": 1e-10, "clip": 1.0, "batch_size": 1}
+    with pytest.warns(UserWarning, match="wang2015's side condition"):
+        confide.step_size("wang2015", **few)

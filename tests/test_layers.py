@@ -19,11 +19,26 @@ FLOORS = [
     "shares",
     "ledger",
     "planning",
+    "models",
+    "inputs",
+    "batches",
+    "gradients",
+    "noise",
+    "kernel",
+    "samplers",
+    "posterior",
+    "checkpoints",
+    "run",
+    "progress",
+    "jobs",
+    "fitting",
     "experiments",
     "cli",
 ]
 INSIDE = {
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
+    "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
+    "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }
 PROMISE = FLOORS[: FLOORS.index("planning") + 1]

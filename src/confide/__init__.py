@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
+    from confide.fitting import fit, sample
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
+    from confide.posterior import NotPrivateWarning, Posterior
+    from confide.samplers import Sampler, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
@@ -25,28 +28,52 @@ _HOMES = {
     "BudgetExceeded": "ledger",
     "Guarantee": "budget",
     "Ledger": "ledger",
+    "NotPrivateWarning": "posterior",
     "Plan": "planning",
+    "Posterior": "posterior",
     "Refused": "checks",
+    "Sampler": "samplers",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
     "calibrate_steps": "calibration",
     "delta": "accounting",
     "epsilon": "accounting",
+    "fit": "fitting",
     "guarantee": "accounting",
     "plan": "planning",
+    "psgld": "samplers",
+    "sample": "fitting",
+    "sgfs": "samplers",
+    "sghmc": "samplers",
+    "sgld": "samplers",
+    "sgnht": "samplers",
     "step_size": "step_sizes",
     "verify": "accounting",
+    "wang2015_sgld": "samplers",
 }
 _MODULES = (
     "accountants",
     "accounting",
+    "batches",
     "budget",
     "calibration",
+    "checkpoints",
     "checks",
     "events",
     "experiments",
+    "fitting",
+    "gradients",
+    "inputs",
+    "jobs",
+    "kernel",
     "ledger",
+    "models",
+    "noise",
     "planning",
+    "posterior",
+    "progress",
+    "run",
+    "samplers",
     "shares",
     "step_sizes",
 )
@@ -57,17 +84,28 @@ __all__ = [
     "BudgetExceeded",
     "Guarantee",
     "Ledger",
+    "NotPrivateWarning",
     "Plan",
+    "Posterior",
     "Refused",
+    "Sampler",
     "calibrate",
     "calibrate_noise",
     "calibrate_steps",
     "delta",
     "epsilon",
+    "fit",
     "guarantee",
     "plan",
+    "psgld",
+    "sample",
+    "sgfs",
+    "sghmc",
+    "sgld",
+    "sgnht",
     "step_size",
     "verify",
+    "wang2015_sgld",
 ]
 
 

@@ -1,0 +1,74 @@
+"""Poisson batches in buffers of fixed size.
+
+Every record enters every batch independently with probability q. Record by record that costs O(n) a step; the gaps
+between the chosen records are geometric, so drawing the gaps costs O(q n): with u uniform, floor(log u / log(1 - q))
+records are passed over (P[gap >= k] = (1 - q)^k). Double precision, so that the gap's distribution is exact to about
+1e-16 / q.
+
+A buffer holds B rows. A draw that overflows it is cut short, and then the batch is not the one that was priced.
+Couple the run with the ideal one: with p the probability that any of the run's batches overflows, each of the two
+output distributions lies within p of its ideal, so delta grows by at most (1 + e^epsilon) p. `overflow_delta` is that
+sum, it enters the event, and B is chosen so that it is a small part of delta.
+
+All functions see a shard's own number of rows: Poisson sampling factorises over shards.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from scipy import special
+
+from confide.checks import Refused
+
+OVERFLOW_SHARE = 1e-3  # of delta, at most, goes to overflowing buffers
+
+
+def tail(n: int, q: float, size: int) -> float:
+    """P[Binomial(n, q) > size]."""
+    return float(special.betainc(size + 1, n - size, q)) if size < n else 0.0
+
+
+def buffer_size(n: int, q: float, probability: float) -> int:
+    """The smallest buffer, rounded up to a multiple of 8, that overflows with at most the given probability.
+
+    >>> buffer_size(32_561, 256 / 32_561, 1e-10)
+    368
+    """
+    if not 0 < q < 1:
+        raise Refused(f"q = {q:g} is out of range: a full batch needs no buffer")
+    low, high = 0, n  # the buffer n never overflows
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail(n, q, middle) <= probability else (middle, high)
+    return min(n, -(-high // 8) * 8)
+
+
+def overflow_delta(n: int, q: float, size: int, draws: int, epsilon: float) -> float:
+    """What `draws` batches in buffers of this size add to delta at epsilon."""
+    return draws * tail(n, q, size) * (1 + math.exp(min(epsilon, 700.0)))
+
+
+def fitting_buffer(n: int, q: float, draws: int, epsilon: float, delta: float) -> int:
+    """The buffer with which overflow takes at most a small share of delta."""
+    return buffer_size(n, q, OVERFLOW_SHARE * delta / (draws * (1 + math.exp(min(epsilon, 700.0)))))
+
+
+def poisson(key: jax.Array, *, n: int, q: float, size: int, steps: int) -> jax.Array:
+    """Rows of `steps` Poisson batches, shape (steps, size), in rising order; n stands for an empty place."""
+    uniform = jax.random.uniform(key, (size, steps), jnp.float64, minval=jnp.finfo(jnp.float64).tiny)
+    return from_uniform(uniform, n, q)
+
+
+def from_uniform(uniform: jax.Array, n: int, q: float) -> jax.Array:
+    """The batches that uniform numbers of shape (size, steps) stand for."""
+    gaps = jnp.minimum(jnp.log(uniform) * (1 / math.log1p(-q)), n).astype(jnp.int32)
+
+    def place(row: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
+        row = jnp.minimum(row + gap + 1, n)  # stays at n: no overflow of the integers
+        return row, row
+
+    # A scan down the buffer, side by side for all steps: a cumulative sum along each row is seven times slower.
+    return jax.lax.scan(place, jnp.full(uniform.shape[1], -1, jnp.int32), gaps)[1].T

@@ -1,0 +1,72 @@
+"""Checkpoints: what an interrupted run needs to go on, to the bit.
+
+A checkpoint holds secrets: the key of the noise, and iterates that may not have been meant for release. It is a file
+apart from any output, readable by its owner only, replaced in one move, and deleted when the run completes. Going on
+with other data or other settings under the same key would void the guarantee, so a fingerprint of both is kept, and a
+run that does not match it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.checks import Refused
+
+
+class Checkpoint(NamedTuple):
+    fingerprint: str
+    receipt: str  # of the charge in the ledger; empty without one
+    key: bytes
+    block: int  # blocks of steps done
+    arrays: list[np.ndarray]  # leaves of the state and the draws
+
+
+def fingerprint(settings: dict[str, Any], data: tuple[np.ndarray, ...]) -> str:
+    """A digest of everything that the run depends on, but for its key."""
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for array in data:
+        digest.update(f"{array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def write(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the checkpoint in one move; the file is its owner's alone from the moment it exists."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        head = {"fingerprint": checkpoint.fingerprint, "receipt": checkpoint.receipt, "key": checkpoint.key.hex()}
+        arrays: dict[str, Any] = {f"array{i}": array for i, array in enumerate(checkpoint.arrays)}
+        np.savez(file, head=np.array(json.dumps(head | {"block": checkpoint.block})), **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def read(path: Path) -> Checkpoint | None:
+    """The checkpoint, or None where there is none."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            head = json.loads(str(file["head"]))
+            arrays = [file[f"array{i}"] for i in range(len(file.files) - 1)]
+        return Checkpoint(head["fingerprint"], head["receipt"], bytes.fromhex(head["key"]), head["block"], arrays)
+    except (OSError, ValueError, KeyError) as error:
+        raise Refused(f"checkpoint {str(path)!r} cannot be read: {error}; delete it to start afresh") from None
+
+
+def checked_path(path: str | os.PathLike[str] | None) -> Path | None:
+    if path is None:
+        return None
+    path = Path(path)
+    if path.is_dir() or not path.parent.is_dir():
+        raise Refused(f"checkpoint {str(path)!r} is a folder or lies in none: give a file in a folder that exists")
+    return path

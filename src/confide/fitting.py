@@ -1,0 +1,254 @@
+"""`fit`: from a model, data and a budget to a posterior. `sample`: the same kernels without a guarantee.
+
+The order is the promise: everything is checked and priced, then the ledger is charged, then the records are used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import accounting, checkpoints, checks, jobs, run
+from confide import noise as noises
+from confide.accountants import profile
+from confide.budget import Budget, Guarantee
+from confide.checks import Refused
+from confide.events import Event
+from confide.inputs import checked_data
+from confide.jobs import Asked
+from confide.kernel import gaussian_event
+from confide.ledger import Ledger
+from confide.models.model import Model
+from confide.noise import Noise, SecureSource
+from confide.posterior import NotPrivateWarning, Posterior
+from confide.progress import shown
+from confide.run import Job
+from confide.samplers import Sampler, sgld
+
+_START, _RUN = 0, 1  # what a key is folded with, so that no number is used twice
+
+
+def fit(
+    model: Model,
+    data: Any,
+    budget: Budget,
+    sampler: Sampler | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    clip: float | None = None,
+    chains: int = 1,
+    key: Any = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    *,
+    dataset: str | None = None,
+    draws: int | None = None,
+    burn_in: int | None = None,
+    noise: Noise = "default",
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
+    progress: bool | None = None,
+    verbose: bool = True,
+) -> Posterior:
+    """Fit a model to sensitive data within a privacy budget.
+
+    What is left out is planned from the budget. The number of records, the shape of the data and all arguments are
+    treated as public.
+
+    Args:
+        model: from `confide.models`.
+        data: (X, y), arrays with one row per record, scaled by public bounds.
+        budget: the most that may be revealed.
+        sampler: `confide.sgld()` by default.
+        steps: more steps cost time, not privacy: each is made smaller.
+        batch_size: the expected size of a batch; the number of records for full batches.
+        clip: the most that one record may contribute to a gradient sum.
+        chains: K chains cost K times: each step is that much smaller.
+        key: of the noise; by default from the operating system. A key that anyone knows voids the guarantee.
+        ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
+        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run).
+        noise: "secure" for a cryptographic generator and exact rounding.
+        checkpoint: a file of secrets from which the same call goes on after an interruption.
+        progress: a bar on the terminal; by default where there is one.
+        verbose: print the plan.
+    """
+    checks.instance(Budget, budget=budget)
+    sampler = sgld() if sampler is None else sampler
+    checks.instance(Sampler, sampler=sampler)
+    checks.one_of(noises.NOISES, noise=noise)
+    if not sampler.temperature > 0:
+        raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
+    if budget.delta == 0:
+        raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
+    if noise == "secure" and key is not None:
+        raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
+    checks.positive(checkpoint_seconds=checkpoint_seconds)
+    account = _account(ledger, dataset)
+    place = checkpoints.checked_path(checkpoint)
+    arrays = checked_data(model, data)
+    resumed = None if place is None else checkpoints.read(place)
+    start, source = _keys(noise, key, resumed)
+    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
+    job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
+    guarantee = accounting.guarantee(
+        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, key)
+    )
+    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
+        raise Refused(
+            f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
+            "lower the step sizes, the clip or the steps, or leave step_size out"
+        )
+    plan = _plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    if verbose:
+        print(_printed(plan, guarantee), file=sys.stderr)
+    mark = ""
+    if place is not None:
+        mark = checkpoints.fingerprint(plan | {"event": event.to_json()}, arrays)
+        if resumed is not None and resumed.fingerprint != mark:
+            raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
+    receipt = "" if account is None else _charged(*account, event, resumed)
+    with shown(job.steps, lambda t: _spent(job, t, guarantee), progress) as report:
+        kept = run.execute(
+            job,
+            arrays,
+            source,
+            checkpoint=place,
+            fingerprint=mark,
+            receipt=receipt,
+            resumed=resumed,
+            every=checkpoint_seconds,
+            report=report,
+        )
+    return Posterior(draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model)
+
+
+def sample(
+    model: Model,
+    data: Any,
+    sampler: Sampler | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    chains: int = 1,
+    key: Any = None,
+    *,
+    draws: int | None = None,
+    burn_in: int | None = None,
+    progress: bool | None = None,
+) -> Posterior:
+    """The same kernels without clipping and WITHOUT ANY GUARANTEE: to see what privacy costs, on public data."""
+    warnings.warn(
+        "confide.sample gives NO privacy: neither its draws nor anything computed from them may be published "
+        "unless the data may. Use confide.fit for a guarantee.",
+        NotPrivateWarning,
+        stacklevel=2,
+    )
+    sampler = sgld() if sampler is None else sampler
+    checks.instance(Sampler, sampler=sampler)
+    arrays = checked_data(model, data)
+    start, source = _keys("default", key, None)
+    job = jobs.plain_job(model, arrays, sampler, Asked(steps, batch_size, None, chains, draws, burn_in), start)
+    with shown(job.steps, None, progress) as report:
+        kept = run.execute(job, arrays, source, report=report)
+    plan = _plan(model, sampler, job, "default")
+    return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
+
+
+def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tuple[jax.Array, Any]:
+    """The key of the starting points, and what the run draws from."""
+    if noise == "secure":
+        source = SecureSource(None if resumed is None else resumed.key)
+        return noises.as_key(int(source.words("start", 0, 0, 1)[0])), source
+    if resumed is None:
+        whole = noises.as_key(key)
+        return jax.random.fold_in(whole, _START), jax.random.fold_in(whole, _RUN)
+    words = np.frombuffer(resumed.key, np.uint32)
+    return noises.as_key(0), jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+
+
+def _account(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
+    if ledger is None:
+        if dataset is not None:
+            raise Refused(f"dataset = {dataset!r} is given without a ledger: give the ledger that it is entered in")
+        return None
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    if dataset is None:
+        names = [account.name for account in ledger.accounts()]
+        if len(names) != 1:
+            raise Refused(f"the ledger holds {len(names)} datasets: name the one that is used with dataset=")
+        dataset = names[0]
+    return ledger, ledger.account(dataset).name
+
+
+def _charged(ledger: Ledger, dataset: str, event: Event, resumed: checkpoints.Checkpoint | None) -> str:
+    """The receipt of the charge; a resumed run was charged when it began."""
+    if resumed is not None:
+        if any(charge.receipt == resumed.receipt and charge.event == event for charge in ledger.history(dataset)):
+            return resumed.receipt
+        raise Refused("the checkpoint's charge is not in this ledger: give the ledger that the run began with")
+    return ledger.charge(dataset, event, note="confide.fit").receipt
+
+
+def _assumed(noise: Noise, key: Any) -> tuple[str, ...]:
+    sentences = ["What the model says of one record depends on that record and the parameters alone."]
+    if noise == "default":
+        sentences.append("Arithmetic was in floating point; the rounding of sums is not part of the guarantee.")
+    if key is not None:
+        sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
+    return tuple(sentences)
+
+
+def _spent(job: Job, step: int, guarantee: Guarantee) -> float:
+    """For the progress bar: what the steps so far would cost by themselves, from the quick accountant."""
+    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
+    cost = profile(gaussian_event(job.setting, so_far), guarantee.neighbours, "moments").epsilon(guarantee.delta)
+    return min(cost, guarantee.epsilon)
+
+
+def _plan(model: Model, sampler: Sampler, job: Job, noise: Noise) -> dict[str, Any]:
+    setting, sizes = job.setting, job.kernel.controls.step_size
+    return {
+        "model": model.name,
+        **sampler.to_json(),
+        "records": setting.n,
+        "parameters": setting.dimension,
+        "steps": job.steps,
+        "chains": job.chains,
+        "batch_size": round(setting.expected_batch),
+        "clip": None if np.isinf(setting.clip) else setting.clip,
+        "step_size": float(sizes[0]),
+        "last_step_size": float(sizes[-1]),
+        "burn_in": job.burn_in,
+        "thin": job.thin,
+        "draws": job.kept,
+        "noise": noise,
+    }
+
+
+def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    size = f"{plan['step_size']:.4g}"
+    if plan["last_step_size"] != plan["step_size"]:
+        size += f" falling to {plan['last_step_size']:.4g}"
+    budget = plan["budget"]
+    return "\n".join(
+        (
+            f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, "
+            f"by {plan['sampler']} at temperature {plan['temperature']:g}",
+            f"  {plan['chains']} x {plan['steps']} steps of size {size}, batches of {plan['batch_size']} (Poisson), "
+            f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
+            f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
+            f"of a budget of {budget['epsilon']:g}",
+        )
+    )
+
+
+def _unravelled(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:
+    """Flat draws (chains, draws, parameters) as the model reports them."""
+    _, unravel = jobs.unraveller(model, data, noises.as_key(0))
+    chains, draws, size = kept.shape
+    every = jax.vmap(lambda flat: model.constrain(unravel(flat)))(kept.reshape(-1, size))
+    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, draws, *leaf.shape[1:]), every)

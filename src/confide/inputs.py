@@ -1,0 +1,41 @@
+"""The data as the learning sees it: arrays in single precision, one row per record, checked before any charge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.models.model import Model
+
+
+def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
+    """The arrays of the data in single precision; refused where they are ragged, empty or not finite."""
+    checks.instance(Model, model=model)
+    if not isinstance(data, (tuple, list)) or not data:
+        raise Refused("data is not a tuple of arrays: give (X, y)")
+    names = ["X", "y"] if len(data) == 2 else [f"data[{i}]" for i in range(len(data))]
+    arrays = []
+    for name, column in zip(names, data, strict=True):
+        try:
+            array = np.asarray(column)
+            if array.dtype.kind not in "biuf":
+                array = array.astype(np.float32)
+        except (TypeError, ValueError):
+            raise Refused(f"{name} is ragged or not numeric: give an array with one row per record") from None
+        if array.ndim == 0 or array.shape[0] == 0 or array.size == 0:
+            raise Refused(f"{name} has shape {array.shape}: give at least one record")
+        array = array if array.dtype == np.float32 else array.astype(np.float32)
+        for first in range(0, len(array), 4096):
+            rows = array[first : first + 4096]
+            if not np.all(np.isfinite(rows)):
+                bad = first + int(np.argwhere(~np.isfinite(rows))[0][0])
+                raise Refused(f"{name} is not finite in row {bad}: remove or impute such records first")
+        arrays.append(array)
+    if len({len(array) for array in arrays}) > 1:
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))
+        raise Refused(f"the arrays have different numbers of rows ({lengths}): give one row per record in each")
+    model.check(tuple(arrays))
+    return tuple(arrays)

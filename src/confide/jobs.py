@@ -1,0 +1,205 @@
+"""From a model, the shape of the data and a budget to a Job and what it costs: what is not given is planned.
+
+**Step size.** The noise multiplier of every step falls as the square root of the step sizes, so one calibration with
+the tight accountant gives the factor by which they may be multiplied. It is never more than `LARGEST` / clip: a step
+larger than that does not follow the gradient any more, and a budget that pays for more is better not spent.
+
+**Clip.** With mu the budget in Gaussian differential privacy, clip = 2 mu (at most 1). A run of diffusion time s (the
+sum of the step sizes) at clip L costs mu^2 = L^2 s / (2 n), so this clip buys s = n / 2: half the relaxation time of
+a standard normal prior, and in that time all directions that the data speaks about have been explored. A larger clip
+buys less time, and the chain does not arrive; a smaller one bends the likelihood for nothing. It is twice the clip
+at which one exact posterior draw would spend the same budget (mu = L for a standard normal prior). Features should
+be of order one.
+
+**Batches.** What overflowing buffers may add to delta is set aside first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from confide import batches, calibration, checks, events
+from confide.budget import Budget
+from confide.checks import Refused
+from confide.events import Event
+from confide.gradients import ClippedSum, clipped_sum
+from confide.kernel import Setting, noise_multipliers
+from confide.models.model import Model
+from confide.noise import GRID
+from confide.run import Job
+from confide.samplers import Sampler
+
+BATCH_SIZE = 256
+STEPS = 10_000
+LARGEST_CLIP = 1.0
+DRAWS = 1000
+LARGEST = 1.0  # step size times clip
+
+
+class Asked(NamedTuple):
+    """What the user gave; None is planned."""
+
+    steps: int | None = None
+    batch_size: int | None = None
+    clip: float | None = None
+    chains: int = 1
+    draws: int | None = None
+    burn_in: int | None = None
+    secure: bool = False
+
+
+class Parts(NamedTuple):
+    setting: Setting
+    gradient_sum: ClippedSum
+    starts: np.ndarray
+    steps: int
+    burn_in: int
+    thin: int
+
+
+def private_job(
+    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+) -> tuple[Job, Event]:
+    """The run that the budget pays for, and its event."""
+    chains = checks.count(chains=asked.chains)
+    clip = checks.positive(clip=_clip(budget, chains) if asked.clip is None else asked.clip)
+    parts = _parts(model, data, asked, clip, key)
+    setting, steps = parts.setting, parts.steps
+    q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
+    buffer, overflow = None, 0.0
+    if q < 1:
+        buffer = batches.fitting_buffer(setting.n, q, steps * chains, budget.epsilon, budget.delta)
+        overflow = batches.overflow_delta(setting.n, q, buffer, steps, budget.epsilon)
+    if sampler.prescribe is not None and sampler.step_size is None:
+        sizes = sampler.prescribe(sampler, setting, steps)
+    else:
+        sizes, final = sampler.step_sizes(steps)
+        if not final:
+            left = budget.delta - chains * overflow
+            sizes = sizes * _factor(sampler, setting, sizes, chains, replace(budget, delta=left))
+    kernel = sampler.build(sampler, setting, sizes)
+    event = kernel.event()
+    if overflow > 0:
+        event = events.compose(event, events.Release(epsilon=0.0, delta=overflow, neighbours="add-remove"))
+    event = event if chains == 1 else events.compose(event, repeats=chains)
+    return _job(parts, kernel, buffer), event
+
+
+def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array) -> Job:
+    """The run without clipping and without a guarantee."""
+    parts = _parts(model, data, asked, math.inf, key)
+    setting, steps = parts.setting, parts.steps
+    sizes, final = sampler.step_sizes(steps)
+    if not final:
+        raise Refused("step_size is missing: without a budget there is nothing to plan it from")
+    q = setting.sampling_probability
+    buffer = None if q == 1 else batches.buffer_size(setting.n, q, 1e-12 / (steps * len(parts.starts)))
+    return _job(parts, sampler.build(sampler, setting, sizes), buffer)
+
+
+def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
+    return Job(
+        kernel=kernel,
+        setting=parts.setting,
+        gradient_sum=parts.gradient_sum,
+        starts=parts.starts,
+        burn_in=parts.burn_in,
+        thin=parts.thin,
+        buffer=buffer,
+    )
+
+
+def _clip(budget: Budget, chains: int) -> float:
+    """2 mu of one chain's share; calibrate_noise counts the sensitivity of the neighbouring relation in."""
+    noise = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    return min(LARGEST_CLIP, 2 / noise / math.sqrt(chains))
+
+
+def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:
+    """The largest number that the step sizes may be multiplied by."""
+    exact = replace(setting, secure=False)
+    unit = noise_multipliers(exact, sampler.build(sampler, exact, sizes).controls)
+    equal = bool(np.all(unit == unit[0]))
+    factor = calibration.calibrate_noise(
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        neighbours=budget.neighbours,
+        sampling_probability=setting.sampling_probability,
+        steps=chains * unit.size,
+        profile=None if equal else np.tile(unit, chains),
+    )
+    wanted = factor * (np.ones(1) if equal else unit)
+    if setting.secure:  # s / (1 + s c) = wanted, solved for s
+        room = 1 - wanted * math.sqrt(setting.dimension) / (2 * GRID)
+        if np.min(room) <= 0:
+            raise Refused("the budget asks for more noise than the grid of noise = 'secure' resolves: use the default")
+        wanted = wanted / room
+    allowed = float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
+    return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
+
+
+def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:
+    """The flat start, and the way back from flat parameters; the model sees rows of zeros in the data's place."""
+    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
+    return ravel_pytree(model.start(key, example))
+
+
+def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float, key: jax.Array) -> Parts:
+    n = len(data[0])
+    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
+    chains = checks.count(chains=asked.chains)
+    steps = checks.count(steps=STEPS if asked.steps is None else asked.steps)
+    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in)
+    keys = jax.random.split(key, chains)
+    flat, unravel = unraveller(model, data, keys[0])
+    _check_likelihood(model, data, flat, unravel)
+    starts = [np.asarray(unraveller(model, data, k)[0], np.float64) for k in keys]
+
+    def prior(position: jax.Array) -> jax.Array:
+        with jax.enable_x64(False):
+            gradient = -jax.grad(lambda flat: model.log_prior(unravel(flat)))(position.astype(jnp.float32))
+        return gradient.astype(jnp.float64)
+
+    setting = Setting(
+        n=n, sampling_probability=batch / n, clip=clip, dimension=flat.size, prior=prior, secure=asked.secure
+    )
+    return Parts(setting, clipped_sum(model, clip, unravel), np.stack(starts), steps, burn_in, thin)
+
+
+def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, int]:
+    burn_in = steps // 2 if burn_in is None else int(checks.nonnegative(burn_in=burn_in))
+    if burn_in >= steps:
+        raise Refused(f"burn_in = {burn_in} leaves no step of {steps}: give a smaller one")
+    wanted = min(DRAWS, steps - burn_in) if draws is None else checks.count(draws=draws)
+    if wanted > steps - burn_in:
+        raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
+    thin = (steps - burn_in) // wanted
+    return steps - wanted * thin, thin
+
+
+def _check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
+    """One number for one record, without arrays of as many rows as there are records hidden in the function."""
+    example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
+    try:
+        traced = jax.make_jaxpr(lambda flat, *row: model.log_likelihood(unravel(flat), *row))(flat, *example)
+        prior = jax.eval_shape(lambda flat: model.log_prior(unravel(flat)), flat)
+    except Refused:
+        raise
+    except Exception as error:
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
+    if [out.shape for out in traced.out_avals] != [()] or getattr(prior, "shape", None) != ():
+        raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
+    hidden = [np.shape(constant) for constant in traced.consts if len(data[0]) in np.shape(constant)]
+    if hidden and len(data[0]) > 1:
+        raise Refused(
+            f"log_likelihood holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
+        )

@@ -1,0 +1,119 @@
+"""The one contract: how a chain starts, how it moves, and what its steps reveal.
+
+A kernel never sees a record. Each step asks the `Oracle` for the clipped gradient sum, with Gaussian noise of a
+standard deviation that it names, and moves by what it is told: **every kernel is post-processing of noisy sums.** The
+standard deviations are one array, `controls.noise`: the steps draw by it and the event is written from it, so
+what is drawn and what is priced cannot drift apart.
+
+With the mean gradient multiplied by eta, Langevin noise of variance 2 eta temperature / n on the parameters is noise
+of standard deviation q sqrt(2 n temperature / eta) on the sum (`langevin_noise`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import events, noise
+from confide.checks import Refused
+from confide.events import Event
+from confide.gradients import Batch, ClippedSum
+
+State = Any  # a NamedTuple whose first field is `position`, the flat parameters
+
+
+class Controls(NamedTuple):
+    """What each step is told: arrays with one number per step, or the numbers of one step."""
+
+    step_size: Any
+    noise: Any  # standard deviation on the sum of the gradients
+    fisher_noise: Any  # the same for the sum of their outer products; 0 where none is asked for
+
+
+class Kernel(NamedTuple):
+    init: Callable[[jax.Array], State]
+    step: Callable[[State, Controls, jax.Array, Oracle], State]  # (state, this step's controls, number of step, oracle)
+    event: Callable[[], Event]
+    controls: Controls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is public about a run, and all that a kernel is built from."""
+
+    n: int
+    sampling_probability: float
+    clip: float  # inf for a run without a guarantee
+    dimension: int  # number of parameters
+    prior: Callable[[jax.Array], jax.Array]  # gradient of -log prior at a flat position
+    secure: bool = False
+
+    @property
+    def expected_batch(self) -> float:
+        return self.n * self.sampling_probability
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oracle:
+    """All that a step can learn about the records: noisy sums over its batch."""
+
+    gradient_sum: ClippedSum
+    batch: Batch
+    normals: jax.Array  # one per parameter, fresh for this step; whole numbers of grid steps where secure
+    key: jax.Array | None = None  # fresh for this step, for a second sum
+    secure: bool = False
+
+    def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
+        """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
+        with jax.enable_x64(False):
+            single = position.astype(jnp.float32)
+            factor = None if factor is None else factor.astype(jnp.float32)
+            if self.secure:
+                found = self.gradient_sum.contributions(single, self.batch, factor)
+            else:
+                found = self.gradient_sum(single, self.batch, factor).total
+        return (noise.added_securely if self.secure else noise.added)(found, scale, self.normals)
+
+    def fisher(self, position: jax.Array, scale: jax.Array) -> jax.Array:
+        """The sum of the outer products of the clipped gradients, plus symmetric noise.
+
+        A clipped outer product has Frobenius norm at most clip^2. Noise A with independent N(0, scale^2) entries,
+        made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm.
+        """
+        assert self.key is not None
+        with jax.enable_x64(False):
+            rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.batch)
+            total = rows.T @ rows
+        square = noise.normals(self.key, total.shape)
+        return noise.added(total, scale, (square + square.T) / 2)
+
+
+def langevin_noise(setting: Setting, step_sizes: np.ndarray, temperature: float, friction: float = 1.0) -> np.ndarray:
+    """q sqrt(2 friction n temperature / eta): the standard deviation on the sum."""
+    return setting.sampling_probability * np.sqrt(2 * friction * setting.n * temperature / step_sizes)
+
+
+def noise_multipliers(setting: Setting, controls: Controls) -> np.ndarray:
+    """Noise over clip, step by step; both sums of a step are one Gaussian release: 1/s^2 = 1/s_g^2 + 1/s_F^2."""
+    if math.isinf(setting.clip):
+        raise Refused("a run without clipping has no guarantee: give a clip")
+    multipliers = controls.noise / setting.clip
+    if setting.secure:
+        multipliers = noise.secure_multiplier(multipliers, setting.dimension)
+    asked = controls.fisher_noise > 0
+    fisher = np.where(asked, controls.fisher_noise, np.inf) / setting.clip**2
+    return np.where(asked, 1 / np.sqrt(1 / multipliers**2 + 1 / fisher**2), multipliers)
+
+
+def gaussian_event(setting: Setting, controls: Controls) -> Event:
+    """The event of all steps of one chain."""
+    multipliers = noise_multipliers(setting, controls)
+    if np.all(multipliers == multipliers[0]):
+        return events.gaussian(float(multipliers[0]), setting.sampling_probability, multipliers.size)
+    return events.gaussian(multipliers, setting.sampling_probability)

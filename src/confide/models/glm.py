@@ -1,0 +1,198 @@
+"""Generalised linear models: linear, logistic, softmax and Poisson regression.
+
+Scores are s = x W (+ intercept). With r(s, y) the gradient of the negative log likelihood by the scores, the gradient
+of one record is x (outer) r, and its norm |r| ||x||: a clipped sum needs no gradient per record in memory.
+
+| model    | log likelihood of one record      | r        |
+|----------|-----------------------------------|----------|
+| linear   | -(y - s)^2 / (2 noise_scale^2)    | (s - y) / noise_scale^2 |
+| logistic | y s - log(1 + e^s)                | sigmoid(s) - y |
+| softmax  | s_y - log sum_k e^(s_k)           | softmax(s) - onehot(y) |
+| poisson  | y s - e^s                         | e^s - y  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.models import priors
+from confide.models.model import Data, Kind, Linear, Model
+from confide.models.priors import LogPrior, Parameters
+
+
+def _scores(parameters: Parameters, x: jax.Array) -> jax.Array:
+    scores = x @ parameters["weights"]
+    return scores + parameters["intercept"] if "intercept" in parameters else scores
+
+
+def _model(
+    *,
+    name: str,
+    kind: Kind,
+    dimension: int,
+    outputs: tuple[int, ...] = (),
+    intercept: bool,
+    prior: str | LogPrior,
+    prior_scale: float,
+    log_likelihood: Callable[[jax.Array, jax.Array], jax.Array],  # of the scores
+    residual: Callable[[jax.Array, jax.Array], jax.Array],
+    predict: Callable[[jax.Array], jax.Array],
+    simulate: Callable[[jax.Array, jax.Array], jax.Array],
+    labels: Callable[[np.ndarray], None],
+    **more: Any,
+) -> Model:
+    dimension = checks.count(dimension=dimension)
+    checks.instance(bool, intercept=intercept)
+    log_prior = priors.chosen(prior, prior_scale)
+
+    def start(key: jax.Array, example: Data) -> Parameters:
+        parameters = {"weights": jnp.zeros((dimension, *outputs), jnp.float32)}
+        return parameters | ({"intercept": jnp.zeros(outputs, jnp.float32)} if intercept else {})
+
+    def check(data: Data) -> None:
+        if len(data) != 2:
+            raise Refused(f"data holds {len(data)} arrays: give (X, y)")
+        x, y = data
+        if x.ndim != 2:
+            raise Refused(f"X has shape {x.shape}: give a matrix with one row per record")
+        if x.shape[1] != dimension:
+            raise Refused(f"X has {x.shape[1]} columns but the model has dimension = {dimension}: make them equal")
+        if y.ndim != 1:
+            raise Refused(f"y has shape {y.shape}: give one number per record")
+        labels(y)
+
+    settings = {"dimension": dimension, "prior": prior, "prior_scale": prior_scale, "intercept": intercept, **more}
+    return Model(
+        name=name,
+        kind=kind,
+        start=start,
+        log_prior=log_prior,
+        log_likelihood=lambda parameters, x, y: log_likelihood(_scores(parameters, x), y),
+        predict=lambda parameters, x: predict(_scores(parameters, x)),
+        simulate=lambda key, parameters, x: simulate(key, _scores(parameters, x)),
+        check=check,
+        linear=Linear(residual=residual, outputs=outputs, intercept=intercept),
+        settings=None if callable(prior) else settings,
+    )
+
+
+def check_classes(y: np.ndarray, classes: int) -> None:
+    wrong = np.flatnonzero(~((y >= 0) & (y < classes) & (y == np.floor(y))))
+    if wrong.size:
+        listed = "0 or 1" if classes == 2 else f"0 to {classes - 1}"
+        raise Refused(f"y[{wrong[0]}] = {y[wrong[0]]:g} is not a label of the model: code labels as {listed}")
+
+
+def linear_regression(
+    dimension: int,
+    prior_scale: float = 1.0,
+    noise_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+    intercept: bool = False,
+) -> Model:
+    """y ~ N(x w, noise_scale^2), with a known noise scale.
+
+    >>> linear_regression(3, prior_scale=2.0).name
+    'linear_regression'
+    """
+    noise_scale = checks.positive(noise_scale=noise_scale)
+    variance = noise_scale**2
+    return _model(
+        name="linear_regression",
+        kind="regression",
+        dimension=dimension,
+        intercept=intercept,
+        prior=prior,
+        prior_scale=prior_scale,
+        log_likelihood=lambda s, y: -0.5 * (y - s) ** 2 / variance - 0.5 * jnp.log(2 * jnp.pi * variance),
+        residual=lambda s, y: (s - y) / variance,
+        predict=lambda s: s,
+        simulate=lambda key, s: s + noise_scale * jax.random.normal(key, s.shape, s.dtype),
+        labels=lambda y: None,
+        noise_scale=noise_scale,
+    )
+
+
+def logistic_regression(
+    dimension: int, prior_scale: float = 1.0, *, prior: str | LogPrior = "gaussian", intercept: bool = False
+) -> Model:
+    """y in {0, 1}, P(y = 1) = sigmoid(x w). `predict` gives the probabilities of both labels."""
+    return _model(
+        name="logistic_regression",
+        kind="classification",
+        dimension=dimension,
+        intercept=intercept,
+        prior=prior,
+        prior_scale=prior_scale,
+        log_likelihood=lambda s, y: y * s - jnp.logaddexp(s, 0.0),
+        residual=lambda s, y: jax.nn.sigmoid(s) - y,
+        predict=lambda s: jnp.stack([jax.nn.sigmoid(-s), jax.nn.sigmoid(s)], axis=-1),
+        simulate=lambda key, s: jax.random.bernoulli(key, jax.nn.sigmoid(s)).astype(jnp.int32),
+        labels=lambda y: check_classes(y, 2),
+    )
+
+
+def softmax_regression(
+    dimension: int,
+    classes: int,
+    prior_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+    intercept: bool = False,
+) -> Model:
+    """y in {0, ..., classes - 1}, with one column of weights for each class; the prior makes them identifiable."""
+    classes = checks.count(classes=classes)
+    if classes < 2:
+        raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2")
+
+    def log_likelihood(s: jax.Array, y: jax.Array) -> jax.Array:
+        return s[..., y.astype(jnp.int32)] - jax.nn.logsumexp(s, axis=-1)
+
+    return _model(
+        name="softmax_regression",
+        kind="classification",
+        dimension=dimension,
+        outputs=(classes,),
+        intercept=intercept,
+        prior=prior,
+        prior_scale=prior_scale,
+        log_likelihood=log_likelihood,
+        residual=lambda s, y: jax.nn.softmax(s) - jax.nn.one_hot(y.astype(jnp.int32), classes, dtype=s.dtype),
+        predict=jax.nn.softmax,
+        simulate=lambda key, s: jax.random.categorical(key, s),
+        labels=lambda y: check_classes(y, classes),
+        classes=classes,
+    )
+
+
+def poisson_regression(
+    dimension: int, prior_scale: float = 1.0, *, prior: str | LogPrior = "gaussian", intercept: bool = False
+) -> Model:
+    """y a count, Poisson with mean e^(x w)."""
+
+    def labels(y: np.ndarray) -> None:
+        wrong = np.flatnonzero(~((y >= 0) & (y == np.floor(y))))
+        if wrong.size:
+            raise Refused(f"y[{wrong[0]}] = {y[wrong[0]]:g} is not a count: give whole numbers of at least 0")
+
+    return _model(
+        name="poisson_regression",
+        kind="regression",
+        dimension=dimension,
+        intercept=intercept,
+        prior=prior,
+        prior_scale=prior_scale,
+        log_likelihood=lambda s, y: y * s - jnp.exp(s) - jax.scipy.special.gammaln(y + 1.0),
+        residual=lambda s, y: jnp.exp(s) - y,
+        predict=jnp.exp,
+        simulate=lambda key, s: jax.random.poisson(key, jnp.exp(s)),
+        labels=labels,
+    )

@@ -1,0 +1,112 @@
+"""A model: a log prior, the log likelihood of ONE example, and what can be predicted from parameters.
+
+A record is one row of every array in `data`, usually (X, y). The likelihood of a record may depend on that record
+and the parameters alone: this is what bounds one person's influence, so the library calls it one record at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.models.priors import LogPrior, Parameters
+
+Kind = Literal["classification", "regression", "other"]
+Data = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear:
+    """The closed form of a generalised linear model: scores = X W, gradient of one record = x (outer) residual.
+
+    `residual(scores, y)` is the gradient of the negative log likelihood by the scores, for many records at once.
+    """
+
+    residual: Callable[[jax.Array, jax.Array], jax.Array]
+    outputs: tuple[int, ...]  # () for one score a record
+    intercept: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Built by the functions of `confide.models`.
+
+    Attributes:
+        start: (key, one-row example arrays) -> starting parameters. It sees the shape of the data, never the data.
+        log_likelihood: (parameters, *example) -> log density of one record.
+        predict: (parameters, X) -> one row of class probabilities (or one mean) for each row of X.
+        simulate: (key, parameters, X) -> an outcome for each row of X.
+        check: (data) -> None; refuses what the model cannot be fitted to.
+        constrain: parameters as they are sampled -> parameters as they are reported.
+        settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
+    """
+
+    name: str
+    kind: Kind
+    start: Callable[[jax.Array, Data], Parameters]
+    log_prior: LogPrior
+    log_likelihood: Callable[..., jax.Array]
+    predict: Callable[[Parameters, jax.Array], jax.Array] | None = None
+    simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None
+    check: Callable[[Data], None] = lambda data: None
+    constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
+    linear: Linear | None = None
+    settings: dict[str, Any] | None = field(default=None)
+
+
+def from_functions(
+    *,
+    log_prior: LogPrior,
+    log_likelihood: Callable[..., jax.Array],
+    start: Parameters,
+    predict: Callable[[Parameters, jax.Array], jax.Array] | None = None,
+    simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None,
+    kind: Kind = "other",
+) -> Model:
+    """A model from your own functions over any pytree of parameters.
+
+    Args:
+        log_prior: parameters -> log density.
+        log_likelihood: (parameters, x, y) -> log density of one record; it must not use any other record.
+        start: where the chains start; chosen without looking at the data.
+        predict: (parameters, X) -> means, or rows of class probabilities where `kind` is "classification".
+        simulate: (key, parameters, X) -> outcomes, for posterior predictive intervals.
+
+    >>> mean = from_functions(
+    ...     log_prior=lambda m: -0.5 * m**2,
+    ...     log_likelihood=lambda m, x: -0.5 * (x - m) ** 2,
+    ...     start=0.0,
+    ... )
+    >>> float(mean.log_likelihood(1.0, 3.0))
+    -2.0
+    """
+    for name, function in {"log_prior": log_prior, "log_likelihood": log_likelihood}.items():
+        if not callable(function):
+            raise Refused(f"{name} = {function!r} is not a function: give one of the parameters")
+    checks.one_of(("classification", "regression", "other"), kind=kind)
+    try:
+        leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(start)]
+    except (TypeError, ValueError):
+        raise Refused("start is not a pytree of numbers: give the parameters to start from") from None
+    if not leaves or not all(np.all(np.isfinite(leaf)) for leaf in leaves):
+        raise Refused("start has no parameters, or some that are not finite: give the parameters to start from")
+
+    def fixed(key: jax.Array, example: Data) -> Parameters:
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), start)
+
+    return Model(
+        name="from_functions",
+        kind=kind,
+        start=fixed,
+        log_prior=log_prior,
+        log_likelihood=log_likelihood,
+        predict=predict,
+        simulate=simulate,
+    )

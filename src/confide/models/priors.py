@@ -1,0 +1,53 @@
+"""Log prior densities over a pytree of parameters: independent Gaussian or Laplace, or the user's own function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from confide import checks
+from confide.checks import Refused
+
+Parameters = Any
+LogPrior = Callable[[Parameters], jax.Array]
+
+
+def gaussian(scale: float = 1.0) -> LogPrior:
+    """Independent N(0, scale^2).
+
+    >>> round(float(gaussian(2.0)(jnp.zeros(1))), 4)
+    -1.6121
+    """
+    scale = checks.positive(prior_scale=scale)
+    constant = math.log(scale) + 0.5 * math.log(2 * math.pi)
+    return _independent(lambda leaf: jnp.sum(-0.5 * (leaf / scale) ** 2 - constant))
+
+
+def laplace(scale: float = 1.0) -> LogPrior:
+    """Independent Laplace(0, scale); its gradient is taken as 0 at 0."""
+    scale = checks.positive(prior_scale=scale)
+    constant = math.log(2 * scale)
+    return _independent(lambda leaf: jnp.sum(-jnp.abs(leaf) / scale - constant))
+
+
+def _independent(log_density: Callable[[jax.Array], jax.Array]) -> LogPrior:
+    def log_prior(parameters: Parameters) -> jax.Array:
+        return sum((log_density(leaf) for leaf in jax.tree.leaves(parameters)), start=jnp.zeros(()))
+
+    return log_prior
+
+
+KINDS = {"gaussian": gaussian, "laplace": laplace}
+
+
+def chosen(prior: str | LogPrior, scale: float) -> LogPrior:
+    """A prior by name and scale, or the function given."""
+    if callable(prior):
+        return prior
+    if not isinstance(prior, str) or prior not in KINDS:
+        raise Refused(f"prior = {prior!r} is unknown: choose one of {', '.join(map(repr, KINDS))}, or give a function")
+    return KINDS[prior](scale)

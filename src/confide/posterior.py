@@ -1,0 +1,231 @@
+"""Posterior draws with the guarantee that they may be published under.
+
+A posterior holds what was paid for and what is public: draws, guarantee, settings. It holds no record, no statistic of
+the records (a training loss, a fraction clipped), and no key of the noise; nor does a saved one, which is NetCDF for
+the draws and JSON for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks, models
+from confide.budget import Guarantee
+from confide.checks import Refused
+from confide.models.model import Model
+
+FORMAT = 1
+BATCH = 2**22  # numbers predicted at once
+
+
+class NotPrivateWarning(UserWarning):
+    """The draws come without any guarantee and must not be published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """What `confide.fit` returns.
+
+    Attributes:
+        draws: the parameters, as a pytree of arrays whose leading axes are chain and draw.
+        guarantee: what publishing them may reveal; None after `confide.sample`: then nothing may be published.
+        plan: the settings of the run, all of them public.
+        model: what the draws are parameters of; None after loading one built from your own functions.
+    """
+
+    draws: Any
+    guarantee: Guarantee | None
+    plan: dict[str, Any] = field(default_factory=dict)
+    model: Model | None = None
+
+    @property
+    def chains(self) -> int:
+        return int(jax.tree.leaves(self.draws)[0].shape[0])
+
+    @property
+    def size(self) -> int:
+        """Draws of each chain."""
+        return int(jax.tree.leaves(self.draws)[0].shape[1])
+
+    def __repr__(self) -> str:
+        if self.guarantee is None:
+            promise = "NOT PRIVATE"
+        else:
+            promise = f"epsilon {self.guarantee.epsilon:.4g}, delta {self.guarantee.delta:.3g}"
+        return f"<Posterior: {self.chains} x {self.size} draws of {self.plan.get('model', 'a model')}, {promise}>"
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The label of highest posterior probability, or the posterior mean of the outcome, for each row."""
+        mean = self._mean(x)
+        return np.argmax(mean, axis=-1) if self._known().kind == "classification" else mean
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """The probability of every label, averaged over the posterior: one row for each row of x."""
+        if self._known().kind != "classification":
+            raise Refused(f"{self._known().name} has no labels: use predict")
+        return self._mean(x)
+
+    def interval(self, x: Any, probability: float = 0.9, key: int = 0) -> np.ndarray:
+        """Posterior predictive interval of every row's outcome, shape (rows, 2).
+
+        For a classifier the outcome is a label, so the interval is that of the probability of every label, shape
+        (rows, labels, 2). `key` draws the outcomes; it has nothing to do with privacy.
+        """
+        probability = checks.probability(probability=probability)
+        model, levels = self._known(), np.array([(1 - probability) / 2, (1 + probability) / 2])
+        if model.kind == "classification":
+            function = model.predict
+        elif model.simulate is not None:
+            keys = jax.random.split(jax.random.key(key), self.chains * self.size)
+            simulate = model.simulate
+            return self._quantiles(lambda p, rows: simulate(p[0], p[1], rows), (keys, self._flat()), x, levels)
+        else:
+            function = None
+        if function is None:
+            raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
+        return self._quantiles(function, self._flat(), x, levels)
+
+    def to_arviz(self) -> Any:
+        """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
+        arviz = _arviz()
+        variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
+        data = arviz.from_dict(posterior=variables)
+        data["posterior"].attrs["guarantee"] = (
+            "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
+        )
+        return data
+
+    def summary(self) -> Any:
+        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ."""
+        return _arviz().summary(self.to_arviz(), kind="all" if self.size >= 4 else "stats")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write draws.nc and posterior.json into the folder `path`, which is made."""
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise Refused(f"path = {str(folder)!r} is a file: give a folder")
+        if (folder / "posterior.json").exists():
+            raise Refused(f"{str(folder)!r} holds a posterior already: give another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.to_arviz().to_netcdf(str(folder / "draws.nc"), engine="h5netcdf")
+        record = {
+            "format": FORMAT,
+            "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
+            "plan": self.plan,
+            "model": None if self.model is None else {"name": self.model.name, "settings": self.model.settings},
+            "variables": [[name, route] for name, route, _ in _named(self.draws)],
+        }
+        # Last, and in one move: a folder without it is not a posterior.
+        draft = folder / ".posterior.json"
+        draft.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")
+        draft.replace(folder / "posterior.json")
+        return folder
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: Model | None = None) -> Posterior:
+        """The posterior that `save` wrote; give the model again where it was built from your own functions."""
+        import xarray
+
+        folder = Path(path)
+        try:
+            record = json.loads((folder / "posterior.json").read_text())
+            if record["format"] != FORMAT:
+                raise Refused(f"{str(folder)!r} has format {record['format']}, this version reads {FORMAT}")
+            with xarray.open_dataset(folder / "draws.nc", group="posterior", engine="h5netcdf") as file:
+                arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
+            kept = record["model"]
+            guarantee = record["guarantee"]
+            return cls(
+                draws=_nested(arrays),
+                guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
+                plan=record["plan"],
+                model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
+            )
+        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+            raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
+
+    def _known(self) -> Model:
+        if self.model is None:
+            raise Refused(
+                "the model was built from functions that are not saved: give it to Posterior.load(path, model=)"
+            )
+        return self.model
+
+    def _flat(self) -> Any:
+        """Draws of all chains along one axis."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), self.draws)
+
+    def _rows(self, x: Any) -> np.ndarray:
+        try:
+            rows = np.asarray(x, np.float32)
+        except (TypeError, ValueError):
+            raise Refused("X is not an array of numbers: give one row per record") from None
+        settings = self._known().settings or {}
+        expected = settings.get("dimension")
+        if rows.ndim < 1 or (expected is not None and (rows.ndim != 2 or rows.shape[1] != expected)):
+            raise Refused(f"X has shape {rows.shape}: give a matrix with {expected} columns")
+        if not np.all(np.isfinite(rows)):
+            raise Refused("X holds numbers that are not finite: remove or impute them")
+        return rows
+
+    def _mean(self, x: Any) -> np.ndarray:
+        rows, predict = self._rows(x), self._known().predict
+        if predict is None:
+            raise Refused(f"{self._known().name} cannot predict: give it a predict function")
+
+        @jax.jit
+        def mean(draws: Any, rows: jax.Array) -> jax.Array:
+            count = jax.tree.leaves(draws)[0].shape[0]
+            first = jax.tree.map(lambda leaf: leaf[0], draws)
+
+            def more(i: jax.Array, total: jax.Array) -> jax.Array:
+                return total + predict(jax.tree.map(lambda leaf: leaf[i], draws), rows)
+
+            return jax.lax.fori_loop(1, count, more, predict(first, rows)) / count
+
+        return np.asarray(mean(self._flat(), jnp.asarray(rows)))
+
+    def _quantiles(self, function: Any, draws: Any, x: Any, levels: np.ndarray) -> np.ndarray:
+        rows = self._rows(x)
+        every = jax.jit(jax.vmap(function, (0, None)))
+        step = max(1, BATCH // (self.chains * self.size))
+        parts = [
+            np.quantile(np.asarray(every(draws, jnp.asarray(rows[i : i + step]))), levels, axis=0)
+            for i in range(0, len(rows), step)
+        ]
+        return np.moveaxis(np.concatenate(parts, axis=1), 0, -1)
+
+
+def _arviz() -> Any:
+    with warnings.catch_warnings():  # it announces version 1 at every import
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def _named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
+    """(name, route, array) of every leaf."""
+    rows = []
+    for keys, array in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        route = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", str(key)))) for key in keys]
+        route = [part if isinstance(part, int) else str(part) for part in route]
+        rows.append((".".join(map(str, route)) or "parameters", route, array))
+    return rows
+
+
+def _nested(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
+    """Dicts and lists along the routes; a tuple comes back as a list, a named tuple as a dict."""
+    if len(arrays) == 1 and not arrays[0][0]:
+        return arrays[0][1]
+    heads = list(dict.fromkeys(route[0] for route, _ in arrays))
+    branches = {head: _nested([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
+    return list(branches.values()) if all(isinstance(head, int) for head in heads) else branches

@@ -1,0 +1,212 @@
+"""The only loop: blocks of steps on the device, progress and checkpoints between them.
+
+A block draws the batches and the noise of up to 500 steps at once, which is half as dear as step by step, and then
+steps through them in one compiled loop. Data, schedule and keys are arguments of the compiled function, never
+constants in it: it is compiled once, the compilation cache on disk holds no record, and another budget reuses it.
+
+Memory beyond the data: one block's draws (at most 16 MB), one batch, and the kept draws.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import batches, checkpoints, noise
+from confide.checks import Refused
+from confide.gradients import ClippedSum
+from confide.kernel import Kernel, Oracle, Setting
+from confide.noise import SecureSource
+
+LONGEST_BLOCK = 500
+BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
+CHECKPOINT_SECONDS = 20.0
+
+
+class Carry(NamedTuple):
+    state: Any
+    draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A run, decided in every respect but its randomness and its data."""
+
+    kernel: Kernel
+    setting: Setting
+    gradient_sum: ClippedSum
+    starts: np.ndarray  # (chains, parameters)
+    burn_in: int
+    thin: int
+    buffer: int | None  # None: full batches
+
+    @property
+    def steps(self) -> int:
+        return self.kernel.controls.step_size.size
+
+    @property
+    def kept(self) -> int:
+        return (self.steps - self.burn_in) // self.thin
+
+    @property
+    def chains(self) -> int:
+        return len(self.starts)
+
+    @property
+    def block(self) -> int:
+        """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
+        largest = max(self.buffer or 1, self.setting.dimension) * self.chains
+        return max(1, min(LONGEST_BLOCK, self.steps, BLOCK_NUMBERS // largest))
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.steps // self.block)
+
+    @cached_property
+    def advance(self) -> Any:
+        """(carry, prepared data, controls, block number, randomness) -> carry, compiled once."""
+        one = self._advance
+        over_chains = one if self.chains == 1 else jax.vmap(one, (0, None, None, None, 0))
+        return jax.jit(over_chains, donate_argnums=0)
+
+    def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
+        rows, normals, key = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+        first = number * self.block
+
+        def step(i: jax.Array, carry: Carry) -> Carry:
+            t = first + i
+            oracle = Oracle(
+                gradient_sum=self.gradient_sum,
+                batch=self.gradient_sum.batch(prepared, None if rows is None else rows[i]),
+                normals=normals[i],
+                key=None if key is None else jax.random.fold_in(key, i),
+                secure=self.setting.secure,
+            )
+            state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
+            since = t + 1 - self.burn_in
+            wanted = (since > 0) & (since % self.thin == 0) & (since // self.thin <= self.kept)
+            slot = jnp.where(wanted, since // self.thin - 1, self.kept)
+            return Carry(state, carry.draws.at[slot].set(state.position.astype(jnp.float32)))
+
+        return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
+
+    def _drawn(self, key: jax.Array, number: jax.Array) -> tuple[jax.Array | None, jax.Array, jax.Array]:
+        batch_key, noise_key, more = jax.random.split(jax.random.fold_in(key, number), 3)
+        rows = None
+        if self.buffer is not None:
+            q = self.setting.sampling_probability
+            rows = batches.poisson(batch_key, n=self.setting.n, q=q, size=self.buffer, steps=self.block)
+        return rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more
+
+    def _host_drawn(self, random: Any) -> tuple[jax.Array | None, jax.Array, None]:
+        uniform, units = random
+        rows = (
+            None
+            if uniform is None
+            else batches.from_uniform(uniform, self.setting.n, self.setting.sampling_probability)
+        )
+        return rows, units, None
+
+    def begin(self) -> Carry:
+        kernel, kept, chains = self.kernel, self.kept, self.chains
+        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
+        draws = jnp.zeros((chains, kept + 1, self.setting.dimension), jnp.float32)
+        if chains == 1:
+            return Carry(states[0], draws[0])
+        return Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws)
+
+    def randomness(self, key: Any, number: int) -> Any:
+        """What block `number` is drawn from: one key for each chain, or the secure source's own numbers."""
+        if isinstance(key, SecureSource):
+            shape = (self.block, self.setting.dimension)
+            units = [key.units(chain, number, shape) for chain in range(self.chains)]
+            uniform = None
+            if self.buffer is not None:
+                uniform = [key.uniform(chain, number, (self.buffer, self.block)) for chain in range(self.chains)]
+            pair = (None if uniform is None else jnp.asarray(np.stack(uniform)), jnp.asarray(np.stack(units)))
+            return jax.tree.map(lambda array: array[0], pair) if self.chains == 1 else pair
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(self.chains))
+        return keys[0] if self.chains == 1 else keys
+
+
+def execute(
+    job: Job,
+    data: tuple[np.ndarray, ...],
+    key: Any,
+    *,
+    checkpoint: Path | None = None,
+    fingerprint: str = "",
+    receipt: str = "",
+    resumed: checkpoints.Checkpoint | None = None,
+    every: float = CHECKPOINT_SECONDS,
+    report: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """Run the job; the kept draws, shape (chains, kept, parameters), in single precision."""
+    use_compilation_cache()
+    with jax.enable_x64(True):
+        prepared = jax.jit(job.gradient_sum.prepare)(tuple(jnp.asarray(array) for array in data))
+        prepared = (tuple(jnp.asarray(array) for array in data), prepared[1])
+        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        carry, first = job.begin(), 0
+        structure = jax.tree.structure(carry)
+        if resumed is not None:
+            carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
+            first = resumed.block
+
+        def keep(number: int) -> None:
+            if checkpoint is not None:
+                arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
+                secret = key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
+                checkpoints.write(checkpoint, checkpoints.Checkpoint(fingerprint, receipt, secret, number, arrays))
+
+        if resumed is None:
+            keep(0)
+        fixed = None if isinstance(key, SecureSource) else job.randomness(key, 0)
+        kept_at = reported_at = time.monotonic()
+        for number in range(first, job.blocks):
+            random = job.randomness(key, number) if fixed is None else fixed
+            carry = job.advance(carry, prepared, controls, number, random)
+            if report is None and checkpoint is None:
+                continue
+            now = time.monotonic()
+            if report is not None and now - reported_at > 0.1:
+                jax.block_until_ready(carry)
+                report(min(job.steps, (number + 1) * job.block))
+                reported_at = now
+            if checkpoint is not None and now - kept_at >= every:
+                keep(number + 1)
+                kept_at = now
+        draws = np.asarray(carry.draws)
+    if report is not None:
+        report(job.steps)
+    draws = draws[None] if job.chains == 1 else draws
+    draws = draws[:, :-1]
+    if not np.all(np.isfinite(draws)):
+        raise Refused("the chain diverged: lower step_size, or give more steps so that each is smaller")
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    return draws
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs on disk for the next process, unless the user has decided about it."""
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None or os.environ.get("CONFIDE_CACHE") == "":
+        return
+    home = Path(
+        os.environ.get("CONFIDE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide"
+    )
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(home))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

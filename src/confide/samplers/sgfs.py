@@ -1,0 +1,99 @@
+r"""Stochastic gradient Fisher scoring (Ahn, Korattikara and Welling 2012; wang2015, section 4.2): a full-matrix metric.
+
+    C = (F + lambda mean(eigenvalues of F) I)^-1, over its mean eigenvalue
+    theta' = theta - eta C ( -grad log p(theta) / n + sum_i g_i / (q n) ) + N(0, 2 eta temperature C / n)
+
+F, the Fisher information of one record, is the mean over the first `adapt` steps of sum_i g_i g_i^T / (q n): it needs
+the records too, so each of these steps releases it with noise of its own, and both sums of the step are priced as
+one: 1/sigma^2 = 1/sigma_g^2 + 1/sigma_F^2. Afterwards C stands still, so that no curvature term is missing. The
+gradient is clipped in the metric, ||C^(1/2) g_i|| <= clip. Negative eigenvalues, which the noise makes, count as 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide.samplers.sampler import Sampler, Schedule, controls
+
+MOST_PARAMETERS = 1000  # a matrix of noise is drawn, and decomposed, at each of the first steps
+
+
+class State(NamedTuple):
+    position: jax.Array
+    fisher: jax.Array
+    factor: jax.Array  # symmetric square root of C
+
+
+def sgfs(
+    step_size: float | None = None,
+    schedule: Schedule = "fixed",
+    temperature: float = 1.0,
+    adapt: int = 100,
+    fisher_noise: float = 1.0,
+    regularisation: float = 0.01,
+) -> Sampler:
+    """Stochastic gradient Fisher scoring.
+
+    Args:
+        adapt: the number of first steps that estimate the Fisher information.
+        fisher_noise: the noise multiplier of the Fisher information over that of the gradient.
+        regularisation: lambda; a large one gives SGLD.
+    """
+    return Sampler(
+        name="sgfs",
+        build=build,
+        step_size=step_size,
+        schedule=schedule,
+        temperature=temperature,
+        options={
+            "adapt": checks.count(adapt=adapt),
+            "fisher_noise": checks.positive(fisher_noise=fisher_noise),
+            "regularisation": checks.positive(regularisation=regularisation),
+        },
+    )
+
+
+def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+    size = setting.dimension
+    if size > MOST_PARAMETERS:
+        raise Refused(f"sgfs holds matrices of {size} x {size}: use psgld above {MOST_PARAMETERS} parameters")
+    if setting.secure:
+        raise Refused("noise = 'secure' does not cover the Fisher information of sgfs: choose another sampler")
+    adapt, regularisation = int(sampler.options["adapt"]), sampler.options["regularisation"]
+    gradient_noise = langevin_noise(setting, step_sizes, sampler.temperature)
+    asked = np.arange(step_sizes.size) < adapt
+    clip = 0.0 if math.isinf(setting.clip) else setting.clip  # without a guarantee the information is taken as it is
+    plan = controls(step_sizes, gradient_noise, asked * sampler.options["fisher_noise"] * gradient_noise * clip)
+
+    def init(position: jax.Array) -> State:
+        return State(position, jnp.zeros((size, size), position.dtype), jnp.eye(size, dtype=position.dtype))
+
+    def learnt(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
+        found = oracle.fisher(state.position, control.fisher_noise) / setting.expected_batch
+        fisher = state.fisher + (found - state.fisher) / (t + 1)
+        values, vectors = jnp.linalg.eigh(fisher)
+        values = jnp.maximum(values, 0.0)
+        inverse = 1 / (values + regularisation * jnp.mean(values) + 1e-30)
+        root = jnp.sqrt(inverse / jnp.mean(inverse))
+        return fisher, (vectors * root) @ vectors.T
+
+    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
+        noisy = oracle.gradient(state.position, control.noise, state.factor) / setting.expected_batch
+        prior = setting.prior(state.position) / setting.n
+        position = state.position - control.step_size * state.factor @ (state.factor @ prior + noisy)
+        fisher, factor = jax.lax.cond(
+            t < adapt,
+            lambda: learnt(state, control, t, oracle),
+            lambda: (state.fisher, state.factor),
+        )
+        return State(position, fisher, factor)
+
+    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)

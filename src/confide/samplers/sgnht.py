@@ -1,0 +1,58 @@
+r"""Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014): the friction adapts to the noise of the batches.
+
+    v' = (1 - alpha) v - eta ( -grad log p(theta) / n + sum_i g_i / (q n) ) + N(0, 2 A eta temperature / n)
+    theta' = theta + v'
+    alpha' = alpha + v'.v' / r - eta temperature / n          (r parameters)
+
+Formal guarantee: noise multiplier q sqrt(2 A n temperature / eta) / clip. alpha is post-processing of v, so A alone
+decides it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide.samplers.sampler import Sampler, Schedule, controls
+
+
+class State(NamedTuple):
+    position: jax.Array
+    momentum: jax.Array
+    friction: jax.Array
+
+
+def sgnht(
+    step_size: float | None = None, schedule: Schedule = "fixed", temperature: float = 1.0, friction: float = 0.1
+) -> Sampler:
+    """Stochastic gradient Nose-Hoover thermostat; `friction` is A, where alpha starts."""
+    return Sampler(
+        name="sgnht",
+        build=build,
+        step_size=step_size,
+        schedule=schedule,
+        temperature=temperature,
+        options={"friction": checks.probability(friction=friction, one=True)},
+    )
+
+
+def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+    injected = sampler.options["friction"]
+    plan = controls(step_sizes, langevin_noise(setting, step_sizes, sampler.temperature, injected))
+
+    def init(position: jax.Array) -> State:
+        return State(position, jnp.zeros_like(position), jnp.asarray(injected, position.dtype))
+
+    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
+        noisy = oracle.gradient(state.position, control.noise)
+        drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
+        momentum = (1 - state.friction) * state.momentum - control.step_size * drift
+        heat = jnp.mean(jnp.square(momentum)) - control.step_size * sampler.temperature / setting.n
+        return State(state.position + momentum, momentum, state.friction + heat)
+
+    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)

@@ -59,6 +59,7 @@ _MODULES = (
     "calibration",
     "checkpoints",
     "checks",
+    "data",
     "events",
     "experiments",
     "fitting",

@@ -5,10 +5,12 @@ between the chosen records are geometric, so drawing the gaps costs O(q n): with
 records are passed over (P[gap >= k] = (1 - q)^k). Double precision, so that the gap's distribution is exact to about
 1e-16 / q.
 
-A buffer holds B rows. A draw that overflows it is cut short, and then the batch is not the one that was priced.
-Couple the run with the ideal one: with p the probability that any of the run's batches overflows, each of the two
-output distributions lies within p of its ideal, so delta grows by at most (1 + e^epsilon) p. `overflow_delta` is that
-sum, it enters the event, and B is chosen so that it is a small part of delta.
+A buffer holds B rows. A draw that overflows it is cut short, and then the batch is not the one that was priced. Of two
+neighbouring datasets look at the records that both hold, at most n of them. The price of a step is derived for each
+choice of these records separately, and the choice is the same for both datasets, so it also holds on the choices that
+leave one place free in every buffer of the run. The others have probability p <= draws * P[Binomial(n, q) >= B], and
+whatever happens then, delta grows by at most p, at every epsilon and under any further composition. `overflow` is
+that number; it enters the event, and B is chosen so that it is a small part of delta.
 
 All functions see a shard's own number of rows: Poisson sampling factorises over shards.
 """
@@ -32,10 +34,10 @@ def tail(n: int, q: float, size: int) -> float:
 
 
 def buffer_size(n: int, q: float, probability: float) -> int:
-    """The smallest buffer, rounded up to a multiple of 8, that overflows with at most the given probability.
+    """The smallest buffer that overflows with at most the given probability.
 
     >>> buffer_size(32_561, 256 / 32_561, 1e-10)
-    368
+    366
     """
     if not 0 < q < 1:
         raise Refused(f"q = {q:g} is out of range: a full batch needs no buffer")
@@ -43,17 +45,17 @@ def buffer_size(n: int, q: float, probability: float) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if tail(n, q, middle) <= probability else (middle, high)
-    return min(n, -(-high // 8) * 8)
+    return high
 
 
-def overflow_delta(n: int, q: float, size: int, draws: int, epsilon: float) -> float:
-    """What `draws` batches in buffers of this size add to delta at epsilon."""
-    return draws * tail(n, q, size) * (1 + math.exp(min(epsilon, 700.0)))
+def overflow(n: int, q: float, size: int, draws: int) -> float:
+    """What `draws` batches in buffers of this size add to delta: the chance that one of them leaves no place free."""
+    return min(1.0, draws * tail(n, q, size - 1)) if size <= n else 0.0
 
 
-def fitting_buffer(n: int, q: float, draws: int, epsilon: float, delta: float) -> int:
-    """The buffer with which overflow takes at most a small share of delta."""
-    return buffer_size(n, q, OVERFLOW_SHARE * delta / (draws * (1 + math.exp(min(epsilon, 700.0)))))
+def fitting_buffer(n: int, q: float, draws: int, delta: float) -> int:
+    """The buffer with which overflow takes at most a small share of delta; n + 1 places never overflow."""
+    return min(n + 1, buffer_size(n, q, OVERFLOW_SHARE * delta / draws) + 1)
 
 
 def poisson(key: jax.Array, *, n: int, q: float, size: int, steps: int) -> jax.Array:

@@ -263,6 +263,8 @@ class Release(Event):
         return {"epsilon": self.epsilon, "delta": self.delta, "neighbours": self.neighbours}
 
     def assumptions(self) -> tuple[str, ...]:
+        if self.epsilon == 0:
+            return (f"With probability at most {self.delta:.3g} more is revealed than stated, as declared.",)
         return (
             f"A release is ({self.epsilon:.6g}, {self.delta:.3g})-DP for {self.neighbours} neighbours, as declared.",
         )

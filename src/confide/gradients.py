@@ -59,16 +59,15 @@ class ClippedSum:
         """The most that the sum moves between neighbouring datasets, in the norm of A^T."""
         return self.clip * SENSITIVITY[neighbours]
 
-    def prepare(self, data: tuple[jax.Array, ...]) -> tuple[Any, ...]:
-        """What the steps need to know of the rows, computed once: (data, reach of each row)."""
+    def reach(self, data: tuple[jax.Array, ...]) -> jax.Array | None:
+        """clip / ||x|| of every row, which linear models need at every step: computed once."""
         if self.linear is None or math.isinf(self.clip):
-            return data, None
+            return None
         squares = jnp.sum(jnp.square(data[0]), axis=1) + (1.0 if self.linear.intercept else 0.0)
-        return data, jnp.float32(self.clip * (1 - ROUNDING)) / jnp.sqrt(squares)
+        return jnp.float32(self.clip * (1 - ROUNDING)) / jnp.sqrt(squares)
 
-    def batch(self, prepared: tuple[Any, ...], rows: jax.Array | None) -> Batch:
+    def batch(self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array | None) -> Batch:
         """The rows of one batch; all of them where rows is None."""
-        data, reach = prepared
         n = data[0].shape[0]
         if rows is None:
             return Batch(data, jnp.ones(n, bool), reach)
@@ -96,9 +95,13 @@ class ClippedSum:
     def _clipped(self, gradients: jax.Array) -> jax.Array:
         if math.isinf(self.clip):
             return gradients
-        norms = jnp.sqrt(jnp.sum(jnp.square(gradients), axis=1))
+        norms = _norms(gradients)
+        return jnp.where(jnp.isfinite(norms)[:, None], gradients, 0.0) * self._scales(norms)[:, None]
+
+    def _scales(self, norms: jax.Array) -> jax.Array:
+        """min(1, clip / norm); 0 where the norm is beyond single precision."""
         limit = jnp.float32(self.clip * (1 - ROUNDING))
-        return gradients * jnp.minimum(1.0, limit / jnp.where(norms > 0, norms, limit))[:, None]
+        return jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, limit / jnp.maximum(norms, 1e-30)), 0.0)
 
     def _summed(self, gradients: jax.Array, finite: jax.Array, factor: jax.Array | None) -> Sum:
         seen = self._clipped(_seen(jnp.where(finite[:, None], gradients, 0.0), factor))
@@ -141,8 +144,7 @@ class ClippedSum:
         else:
             whole = (inputs[:, :, None] * flat[:, None, :]).reshape(len(inputs), -1)
             norms = _norms(whole @ factor)
-        limit = jnp.float32(self.clip * (1 - ROUNDING))
-        return residual * _column(jnp.minimum(1.0, limit / jnp.maximum(norms, 1e-30)), residual)
+        return residual * _column(self._scales(norms), residual)
 
 
 def _norms(rows: jax.Array) -> jax.Array:

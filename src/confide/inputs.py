@@ -27,7 +27,7 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
             raise Refused(f"{name} is ragged or not numeric: give an array with one row per record") from None
         if array.ndim == 0 or array.shape[0] == 0 or array.size == 0:
             raise Refused(f"{name} has shape {array.shape}: give at least one record")
-        array = array if array.dtype == np.float32 else array.astype(np.float32)
+        array = _single(array, whole=array.dtype.kind in "biu" and model.linear is None)
         for first in range(0, len(array), 4096):
             rows = array[first : first + 4096]
             if not np.all(np.isfinite(rows)):
@@ -39,3 +39,11 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
         raise Refused(f"the arrays have different numbers of rows ({lengths}): give one row per record in each")
     model.check(tuple(arrays))
     return tuple(arrays)
+
+
+def _single(array: np.ndarray, whole: bool) -> np.ndarray:
+    """In single precision, or as 32-bit integers where whole numbers stay whole and fit."""
+    if whole and np.all(np.abs(array.astype(np.float64)) < 2**31):
+        return array.astype(np.int32, copy=False)
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+        return array.astype(np.float32, copy=False)

@@ -74,21 +74,24 @@ def private_job(
     parts = _parts(model, data, asked, clip, key)
     setting, steps = parts.setting, parts.steps
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
-    buffer, overflow = None, 0.0
+    buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
-        buffer = batches.fitting_buffer(setting.n, q, steps * chains, budget.epsilon, budget.delta)
-        overflow = batches.overflow_delta(setting.n, q, buffer, steps, budget.epsilon)
+        buffer = batches.fitting_buffer(setting.n, q, steps * chains, budget.delta)
+        overflow = batches.overflow(setting.n, q, buffer, steps)
+        if overflow > 0:
+            overflowing = events.Release(epsilon=0.0, delta=overflow)
+            reserved = overflowing.parts(budget.neighbours).failure
     if sampler.prescribe is not None and sampler.step_size is None:
         sizes = sampler.prescribe(sampler, setting, steps)
     else:
         sizes, final = sampler.step_sizes(steps)
         if not final:
-            left = budget.delta - chains * overflow
-            sizes = sizes * _factor(sampler, setting, sizes, chains, replace(budget, delta=left))
+            left = replace(budget, delta=budget.delta - chains * reserved)
+            sizes = sizes * _factor(sampler, setting, sizes, chains, left)
     kernel = sampler.build(sampler, setting, sizes)
     event = kernel.event()
-    if overflow > 0:
-        event = events.compose(event, events.Release(epsilon=0.0, delta=overflow, neighbours="add-remove"))
+    if overflowing is not None:
+        event = events.compose(event, overflowing)
     event = event if chains == 1 else events.compose(event, repeats=chains)
     return _job(parts, kernel, buffer), event
 

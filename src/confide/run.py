@@ -86,7 +86,7 @@ class Job:
             t = first + i
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
-                batch=self.gradient_sum.batch(prepared, None if rows is None else rows[i]),
+                batch=self.gradient_sum.batch(*prepared, None if rows is None else rows[i]),
                 normals=normals[i],
                 key=None if key is None else jax.random.fold_in(key, i),
                 secure=self.setting.secure,
@@ -153,8 +153,8 @@ def execute(
     """Run the job; the kept draws, shape (chains, kept, parameters), in single precision."""
     use_compilation_cache()
     with jax.enable_x64(True):
-        prepared = jax.jit(job.gradient_sum.prepare)(tuple(jnp.asarray(array) for array in data))
-        prepared = (tuple(jnp.asarray(array) for array in data), prepared[1])
+        arrays = tuple(jnp.asarray(array) for array in data)
+        prepared = arrays, jax.jit(job.gradient_sum.reach)(arrays)
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         carry, first = job.begin(), 0
         structure = jax.tree.structure(carry)

@@ -1,0 +1,189 @@
+"""Clipped sums: against autodiff, at their limits, and against real neighbours."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
+
+from confide import models
+from confide.gradients import ClippedSum, clipped_sum
+
+D = 3
+MODELS = {
+    "linear": models.linear_regression(D, noise_scale=0.5),
+    "logistic": models.logistic_regression(D),
+    "logistic with intercept": models.logistic_regression(D, intercept=True),
+    "softmax": models.softmax_regression(D, 4),
+    "softmax with intercept": models.softmax_regression(D, 4, intercept=True),
+    "poisson": models.poisson_regression(D),
+    "mlp": models.mlp(D, 3, hidden=(5,)),
+    "mlp regression": models.mlp(D, hidden=(4, 3)),
+}
+
+
+def arrays(model, n, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, D)).astype(np.float32) * 3
+    if model.kind == "classification":
+        labels = 2 if model.name == "logistic_regression" else 3
+        return x, rng.integers(0, labels, n).astype(np.float32)
+    return x, rng.poisson(2.0, n).astype(np.float32)
+
+
+def built(model, clip, seed=0):
+    flat, unravel = ravel_pytree(model.start(jax.random.key(seed), (np.zeros((1, D)), np.zeros(1))))
+    position = flat + jnp.asarray(np.random.default_rng(seed).normal(size=flat.shape), jnp.float32) * 0.3
+    return clipped_sum(model, clip, unravel), position
+
+
+def whole(total, data, position, factor=None, rows=None):
+    @jax.jit
+    def summed(data):
+        return total(position, total.batch(data, total.reach(data), rows), factor)
+
+    return summed(tuple(jnp.asarray(array) for array in data))
+
+
+@functools.cache
+def compiled(name, kind, clip):
+    """(x, y) -> the clipped sum of all rows."""
+    total, position = built(MODELS[name], clip)
+    factor = factors(position.size)[kind]
+    return total, jax.jit(lambda x, y: whole(total, (x, y), position, factor).total)
+
+
+def factors(size, seed=1):
+    rng = np.random.default_rng(seed)
+    return {
+        "none": None,
+        "diagonal": jnp.asarray(rng.uniform(0.2, 3, size), jnp.float32),
+        "matrix": jnp.asarray(rng.normal(size=(size, size)) / np.sqrt(size), jnp.float32),
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_clipping_it_is_the_plain_gradient(name):
+    model = MODELS[name]
+    data = arrays(model, 20)
+    total, position = built(model, np.inf)
+    likelihood = jax.vmap(total.log_likelihood, (None, 0, 0))
+    expected = -jax.jit(jax.grad(lambda p: jnp.sum(likelihood(p, *map(jnp.asarray, data)))))(position)
+    np.testing.assert_allclose(whole(total, data, position).total, expected, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["none", "diagonal", "matrix"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_clipped_sum_is_the_sum_of_clipped_gradients(name, kind):
+    """Closed form, vmap and record by record agree, in every metric."""
+    model, clip = MODELS[name], 0.7
+    data = arrays(model, 25)
+    total, position = built(model, clip)
+    factor = factors(position.size)[kind]
+    gradients = -jax.jit(jax.vmap(jax.grad(total.log_likelihood), (None, 0, 0)))(position, *map(jnp.asarray, data))
+    seen = gradients if factor is None else gradients * factor if factor.ndim == 1 else gradients @ factor
+    norms = np.linalg.norm(seen, axis=1)
+    assert np.sum(norms > clip) > 3
+    expected = np.sum(seen * np.minimum(1, clip / norms)[:, None], axis=0)
+    found = whole(total, data, position, factor)
+    np.testing.assert_allclose(found.total, expected, rtol=1e-3, atol=1e-3)
+    batch = total.batch(tuple(map(jnp.asarray, data)), None, None)
+    rows = jax.jit(total.contributions)(position, batch, factor)
+    assert np.max(np.linalg.norm(np.asarray(rows, np.float64), axis=1)) <= clip
+    np.testing.assert_allclose(np.sum(rows, axis=0), expected, rtol=1e-3, atol=1e-3)
+
+
+finite = st.floats(-1e4, 1e4, width=32)
+extreme = st.one_of(finite, st.sampled_from([0.0, 1e-30, 1e-10, 1e10, 1e18, 3e38, -3e38]))
+
+
+@given(
+    name=st.sampled_from(list(MODELS)),
+    kind=st.sampled_from(["none", "diagonal", "matrix"]),
+    clip=st.sampled_from([1e-3, 0.5, 10.0]),
+    x=st.lists(extreme, min_size=D, max_size=D),
+    label=st.integers(0, 2),
+    other=st.lists(extreme, min_size=D, max_size=D),
+)
+def test_sensitivity_on_real_neighbours(name, kind, clip, x, label, other):
+    """One record more moves the sum by at most the clip, one replaced by at most twice that, whatever the record."""
+    model = MODELS[name]
+    label = min(label, 1) if model.name == "logistic_regression" else label
+    inputs, labels = arrays(model, 6)
+    total, sum_of = compiled(name, kind, clip)
+
+    def summed(row, y):
+        data = np.concatenate([inputs, np.array([row], np.float32)]), np.append(labels, np.float32(y))
+        return np.asarray(sum_of(*data), np.float64)
+
+    base = np.asarray(sum_of(inputs, labels), np.float64)
+    with_record, replaced = summed(x, label), summed(other, 0)
+    rounding = 1e-6 * (clip * 7 + np.abs(base).max())
+    assert np.all(np.isfinite(with_record))
+    assert np.linalg.norm(with_record - base) <= total.sensitivity("add-remove") + rounding
+    assert np.linalg.norm(with_record - replaced) <= total.sensitivity("replace-one") + rounding
+
+
+def test_the_sensitivity_is_reached():
+    """Not only a bound: a record with a long gradient moves the sum by the clip."""
+    total, position = built(MODELS["logistic"], 0.5)
+    data = (np.full((1, D), 100, np.float32), np.ones(1, np.float32))
+    assert np.linalg.norm(whole(total, data, -position * 100).total) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_empty_places_count_for_nothing_and_an_empty_batch_is_zero():
+    total, position = built(MODELS["softmax"], 1.0)
+    data = arrays(MODELS["softmax"], 9)
+    some = whole(total, data, position, rows=jnp.array([1, 4, 9, 9, 9]))
+    alone = whole(total, tuple(array[[1, 4]] for array in data), position)
+    np.testing.assert_allclose(some.total, alone.total, rtol=1e-5, atol=1e-6)
+    for name, model in MODELS.items():
+        total, position = built(model, 1.0)
+        empty = whole(total, arrays(model, 9), position, rows=jnp.array([9, 9, 9]))
+        assert np.all(np.asarray(empty.total) == 0), name
+        assert int(empty.ignored) == 0
+
+
+def test_a_gradient_of_zero_stays_zero():
+    total, position = built(MODELS["linear"], 1.0)
+    data = (np.zeros((4, D), np.float32), np.ones(4, np.float32))
+    assert np.all(np.asarray(whole(total, data, position).total) == 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_contributes_nothing_and_is_counted(bad):
+    def log_likelihood(p, x):
+        return jnp.where(x > 5, bad, 0.1) * p[0] * x
+
+    total = ClippedSum(log_likelihood=log_likelihood, linear=None, clip=10.0)
+    data = (jnp.array([1.0, 7.0, 2.0, 9.0]),)
+    found = total(jnp.zeros(1), total.batch(data, None, None))
+    assert int(found.ignored) == 2
+    np.testing.assert_allclose(found.total, [-0.3], rtol=1e-6)
+
+
+def test_an_infinite_residual_contributes_nothing_and_is_counted():
+    total, _ = built(MODELS["poisson"], 1.0)
+    data = (np.array([[1, 0, 0], [100, 0, 0]], np.float32), np.zeros(2, np.float32))
+    found = whole(total, data, jnp.array([2.0, 0.0, 0.0]))
+    assert int(found.ignored) == 1
+    np.testing.assert_allclose(found.total, [1.0, 0, 0], rtol=1e-4)
+
+
+def test_local_sums_add_up_over_shards():
+    """Two shards sum their own rows, and one psum joins them."""
+    model = MODELS["logistic"]
+    data = arrays(model, 10)
+    total, position = built(model, 0.5)
+    shards = tuple(jnp.asarray(array).reshape(2, 5, *array.shape[1:]) for array in data)
+
+    def local(*shard):
+        part = total(position, total.batch(shard, total.reach(shard), None)).total
+        return jax.lax.psum(part, "shards")
+
+    joined = jax.vmap(local, axis_name="shards")(*shards)
+    np.testing.assert_allclose(joined[0], whole(total, data, position).total, rtol=1e-5, atol=1e-6)

@@ -13,6 +13,7 @@ from scipy import stats
 
 import confide
 from confide import jobs, noise
+from confide.gradients import whole_chunks
 from confide.jobs import Asked
 from confide.kernel import Oracle
 
@@ -41,18 +42,23 @@ class Recording(Oracle):
 
     record: list
 
+    def taken(self):
+        rows = jnp.arange(whole_chunks(len(DATA[0]))) if self.rows is None else self.rows
+        return self.gradient_sum.batch(self.data, self.reach, rows)
+
     def gradient(self, position, scale, factor=None):
         noisy = super().gradient(position, scale, factor)
         with jax.enable_x64(False):
             single = position.astype(jnp.float32)
-            clean = self.gradient_sum(single, self.batch, None if factor is None else factor.astype(jnp.float32)).total
+            seen = None if factor is None else factor.astype(jnp.float32)
+            clean = self.gradient_sum(single, self.taken(), seen).total
         self.record.append(("gradient", np.asarray(noisy) - np.asarray(clean, np.float64)))
         return noisy
 
     def fisher(self, position, scale):
         noisy = super().fisher(position, scale)
         with jax.enable_x64(False):
-            rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.batch)
+            rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.taken())
             clean = rows.T @ rows
         self.record.append(("fisher", np.asarray(noisy) - np.asarray(clean, np.float64)))
         return noisy
@@ -77,7 +83,9 @@ def measured(job, seed=0):
         for t in range(job.steps):
             oracle = Recording(
                 gradient_sum=job.gradient_sum,
-                batch=job.gradient_sum.batch(data, reach, None if rows is None else rows[t]),
+                data=data,
+                reach=reach,
+                rows=None if rows is None else rows[t],
                 normals=normals[t],
                 key=None if key is None else jax.random.fold_in(key, t),
                 secure=job.setting.secure,

@@ -220,8 +220,14 @@ def stationary(sampler_of, step_size, frozen=None):
             state = start._replace(position=vector[:2])
             if "momentum" in start._fields:
                 state = state._replace(momentum=vector[2:])
-            batch = job.gradient_sum.batch(arrays, None, None)
-            oracle = Oracle(gradient_sum=job.gradient_sum, batch=batch, normals=normals, key=jax.random.key(0))
+            oracle = Oracle(
+                gradient_sum=job.gradient_sum,
+                data=arrays,
+                reach=None,
+                rows=None,
+                normals=normals,
+                key=jax.random.key(0),
+            )
             moved = job.kernel.step(state, control, jnp.asarray(10**9), oracle)
             return jnp.concatenate([moved.position, getattr(moved, "momentum", jnp.zeros(0))])
 

@@ -84,8 +84,8 @@ def test_secure_sums_are_whole_and_do_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     rows, units = rng.normal(size=(50, 7)).astype(np.float32), np.zeros(7, np.int64)
     with jax.enable_x64(True):
-        forth = noise.added_securely(jnp.asarray(rows), 3.0, jnp.asarray(units))
-        back = noise.added_securely(jnp.asarray(rows[::-1]), 3.0, jnp.asarray(units))
+        forth = noise.added_securely(noise.whole(jnp.asarray(rows), 3.0), 3.0, jnp.asarray(units))
+        back = noise.added_securely(noise.whole(jnp.asarray(rows[::-1]), 3.0), 3.0, jnp.asarray(units))
     assert np.array_equal(forth, back)
     grid = 3.0 / noise.GRID
     assert np.array_equal(np.round(np.asarray(forth) / grid) * grid, forth)

@@ -25,6 +25,7 @@ from scipy import special
 
 from confide.checks import Refused
 
+MOST_ROWS = 2**30  # sums of two row numbers fit 32 bits
 OVERFLOW_SHARE = 1e-3  # of delta, at most, goes to overflowing buffers
 
 
@@ -66,6 +67,8 @@ def poisson(key: jax.Array, *, n: int, q: float, size: int, steps: int) -> jax.A
 
 def from_uniform(uniform: jax.Array, n: int, q: float) -> jax.Array:
     """The batches that uniform numbers of shape (size, steps) stand for."""
+    if n >= MOST_ROWS:
+        raise Refused(f"n = {n} is too many rows for one shard: give fewer than {MOST_ROWS}")
     gaps = jnp.minimum(jnp.log(uniform) * (1 / math.log1p(-q)), n).astype(jnp.int32)
 
     def place(row: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -23,6 +23,7 @@ class Checkpoint(NamedTuple):
     fingerprint: str
     receipt: str  # of the charge in the ledger; empty without one
     key: bytes
+    given: bool  # whether the caller chose the key
     block: int  # blocks of steps done
     arrays: list[np.ndarray]  # leaves of the state and the draws
 
@@ -38,13 +39,13 @@ def fingerprint(settings: dict[str, Any], data: tuple[np.ndarray, ...]) -> str:
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint in one move; the file is its owner's alone from the moment it exists."""
-    draft = path.with_name(f".{path.name}.draft")
+    draft = _draft(path)
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        head = {"fingerprint": checkpoint.fingerprint, "receipt": checkpoint.receipt, "key": checkpoint.key.hex()}
+        head = checkpoint._asdict() | {"key": checkpoint.key.hex(), "arrays": len(checkpoint.arrays)}
         arrays: dict[str, Any] = {f"array{i}": array for i, array in enumerate(checkpoint.arrays)}
-        np.savez(file, head=np.array(json.dumps(head | {"block": checkpoint.block})), **arrays)
+        np.savez(file, head=np.array(json.dumps(head)), **arrays)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
@@ -54,13 +55,25 @@ def read(path: Path) -> Checkpoint | None:
     """The checkpoint, or None where there is none."""
     if not path.exists():
         return None
+    if path.stat().st_mode & 0o077:
+        raise Refused(f"checkpoint {str(path)!r} can be read by others, and so can its key: delete it and start afresh")
     try:
         with np.load(path, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
-            arrays = [file[f"array{i}"] for i in range(len(file.files) - 1)]
-        return Checkpoint(head["fingerprint"], head["receipt"], bytes.fromhex(head["key"]), head["block"], arrays)
-    except (OSError, ValueError, KeyError) as error:
+            arrays = [file[f"array{i}"] for i in range(head["arrays"])]
+        return Checkpoint(**head | {"key": bytes.fromhex(head["key"]), "arrays": arrays})
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"checkpoint {str(path)!r} cannot be read: {error}; delete it to start afresh") from None
+
+
+def delete(path: Path) -> None:
+    """Remove the checkpoint and what an interrupted write may have left of it."""
+    for file in (path, _draft(path)):
+        file.unlink(missing_ok=True)
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.draft")
 
 
 def checked_path(path: str | os.PathLike[str] | None) -> Path | None:

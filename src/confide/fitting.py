@@ -93,10 +93,11 @@ def fit(
     arrays = checked_data(model, data)
     resumed = None if place is None else checkpoints.read(place)
     start, source = _keys(noise, key, resumed)
+    given = key is not None if resumed is None else resumed.given
     asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
     job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
     guarantee = accounting.guarantee(
-        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, key)
+        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, given)
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
@@ -108,7 +109,7 @@ def fit(
         print(_printed(plan, guarantee), file=sys.stderr)
     mark = ""
     if place is not None:
-        mark = checkpoints.fingerprint(plan | {"event": event.to_json()}, arrays)
+        mark = checkpoints.fingerprint(plan | {"event": event.to_json(), "model": _digest(model, arrays)}, arrays)
         if resumed is not None and resumed.fingerprint != mark:
             raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
     receipt = "" if account is None else _charged(*account, event, resumed)
@@ -120,6 +121,7 @@ def fit(
             checkpoint=place,
             fingerprint=mark,
             receipt=receipt,
+            given=given,
             resumed=resumed,
             every=checkpoint_seconds,
             report=report,
@@ -193,11 +195,19 @@ def _charged(ledger: Ledger, dataset: str, event: Event, resumed: checkpoints.Ch
     return ledger.charge(dataset, event, note="confide.fit").receipt
 
 
-def _assumed(noise: Noise, key: Any) -> tuple[str, ...]:
+def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
+    """What the model computes, as text, with the arrays that it holds."""
+    flat, unravel = jobs.unraveller(model, data, noises.as_key(0))
+    programs = jobs.traced(model, data, flat, unravel)
+    held = [np.asarray(constant).tobytes().hex() for program in programs for constant in jobs.constants(program)]
+    return [model.name, model.settings, *map(str, programs), *held]
+
+
+def _assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     sentences = ["What the model says of one record depends on that record and the parameters alone."]
     if noise == "default":
         sentences.append("Arithmetic was in floating point; the rounding of sums is not part of the guarantee.")
-    if key is not None:
+    if given:
         sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
     return tuple(sentences)
 

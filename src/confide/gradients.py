@@ -13,9 +13,15 @@ it is looked at as A^T g_i, scaled down to norm `clip` where it is longer, and s
 | norm above `clip`             | its direction, with norm `clip` |
 
 Generalised linear models take one pass over the batch and hold no gradient per record: ||g_i|| = |r_i| ||x_i||. All
-else is differentiated record by record (vmap). Norms are computed in single precision, so records are cut to
-clip (1 - 2^-16), which leaves room for the rounding. Adding up rounds too, by about 1e-7 of the sum: with
-`noise="secure"` contributions are whole multiples of a grid, and the sum is exact.
+else is differentiated record by record (vmap).
+
+**Rounding.** In floating point one record can change how all others are rounded, and a long sum can then move by more
+than the clip. So records are cut to a little less (`limit`): 2^-16 for the rounding of norms in single precision, and
+twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B c), u the unit
+roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added up
+in double precision, where it vanishes. Norms are computed on scaled rows, so that they neither overflow nor vanish.
+A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
+processor's matrix products treat alike (a test compares bits).
 """
 
 from __future__ import annotations
@@ -31,7 +37,10 @@ import jax.numpy as jnp
 from confide.events import SENSITIVITY, Neighbours
 from confide.models.model import Linear, Model
 
-ROUNDING = 2.0**-16  # relative; a norm of 1e5 terms in single precision is better than this
+NORM_ROUNDING = 2.0**-16  # relative; a norm of 1e5 terms in single precision is better than this
+SMALL = 400  # rows that are summed in single precision
+CHUNK = 512  # rows at a time of a larger batch
+TINY = 1e-30  # single precision has nothing to tell below
 
 
 class Sum(NamedTuple):
@@ -44,7 +53,13 @@ class Batch(NamedTuple):
 
     arrays: tuple[jax.Array, ...]
     real: jax.Array
-    reach: jax.Array | None  # clip / ||x||, for linear models
+    reach: jax.Array | None  # limit / ||x||, for linear models
+
+
+def whole_chunks(rows: int) -> int:
+    """The number of places that a batch of so many rows is given: whole multiples of 8, or of the chunk."""
+    unit = 8 if rows <= SMALL else CHUNK
+    return -(-rows // unit) * unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,61 +69,106 @@ class ClippedSum:
     log_likelihood: Callable[..., jax.Array]  # (flat parameters, *example)
     linear: Linear | None
     clip: float  # inf: no clipping, and no sensitivity
+    rows: int  # the most that a batch holds
 
     def sensitivity(self, neighbours: Neighbours) -> float:
         """The most that the sum moves between neighbouring datasets, in the norm of A^T."""
         return self.clip * SENSITIVITY[neighbours]
 
+    @property
+    def limit(self) -> float:
+        """What records are cut to: the clip, less what rounding can add."""
+        unit = 2.0**-24 if self.rows <= SMALL else 2.0**-53
+        return self.clip * (1 - NORM_ROUNDING) / (1 + 2 * unit * whole_chunks(self.rows) ** 2)
+
     def reach(self, data: tuple[jax.Array, ...]) -> jax.Array | None:
-        """clip / ||x|| of every row, which linear models need at every step: computed once."""
+        """limit / ||x|| of every row, which linear models need at every step: computed once."""
         if self.linear is None or math.isinf(self.clip):
             return None
-        squares = jnp.sum(jnp.square(data[0]), axis=1) + (1.0 if self.linear.intercept else 0.0)
-        return jnp.float32(self.clip * (1 - ROUNDING)) / jnp.sqrt(squares)
+        norms = _norms(data[0])
+        if self.linear.intercept:
+            norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
+        return jnp.float32(self.limit) / jnp.maximum(norms, TINY)
 
-    def batch(self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array | None) -> Batch:
-        """The rows of one batch; all of them where rows is None."""
+    def batch(self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array) -> Batch:
+        """The rows at the given places; a place that is not among the rows stays empty."""
         n = data[0].shape[0]
-        if rows is None:
-            return Batch(data, jnp.ones(n, bool), reach)
         places = jnp.minimum(rows, n - 1)
         taken = [array.at[places].get(mode="promise_in_bounds") for array in data]
         return Batch(tuple(taken), rows < n, None if reach is None else reach[places])
 
+    def over(
+        self,
+        data: tuple[jax.Array, ...],
+        reach: jax.Array | None,
+        rows: jax.Array | None,
+        summed: Callable[[Batch], Any],
+    ) -> Any:
+        """The sum of `summed` over the batch: at once where it is small, else chunk by chunk in double precision.
+
+        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data.
+        """
+        n = data[0].shape[0]
+        size = whole_chunks(n) if rows is None else rows.shape[0]
+        if size <= SMALL:
+            return summed(self.batch(data, reach, jnp.arange(size) if rows is None else rows))
+
+        def chunk(index: jax.Array) -> Any:
+            first = index * CHUNK
+            if rows is not None:
+                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK))
+            if n < CHUNK:
+                return self.batch(data, reach, first + jnp.arange(CHUNK))
+            start = jnp.minimum(first, n - CHUNK)  # the last chunk reaches back, and skips what it has seen
+            cut = [jax.lax.dynamic_slice_in_dim(array, start, CHUNK) for array in (*data, *_given(reach))]
+            return Batch(
+                tuple(cut[: len(data)]), start + jnp.arange(CHUNK) >= first, cut[-1] if reach is not None else None
+            )
+
+        def more(index: jax.Array, total: Any) -> Any:
+            with jax.enable_x64(True):
+                return jax.tree.map(jnp.add, total, summed(chunk(index)))
+
+        with jax.enable_x64(True):
+            zero = jax.tree.map(
+                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(summed, chunk(jnp.asarray(0)))
+            )
+            return jax.lax.fori_loop(0, size // CHUNK, more, zero)
+
     def __call__(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> Sum:
-        """The clipped sum, seen through the factor."""
-        if self.linear is None:
-            return self._summed(*self._gradients(position, batch), factor)
+        """The clipped sum of one batch or chunk, seen through the factor."""
+        if self.linear is None or factor is not None:
+            rows, finite = self._rows(position, batch, factor)
+            return Sum(self._added(rows), jnp.sum(~finite))
         inputs, residual = self._residual(position, batch)
         finite = jnp.isfinite(_norms(residual)) & batch.real
         residual = jnp.where(_column(finite, residual), residual, 0.0)
-        if not math.isinf(self.clip):
-            residual = self._cut(inputs, residual, batch, factor)
-        total = jnp.tensordot(inputs, residual, (0, 0)).ravel()
-        return Sum(_seen(total[None], factor)[0], jnp.sum(batch.real & ~finite))
+        if batch.reach is not None:
+            if residual.ndim == 1:
+                residual = jnp.clip(residual, -batch.reach, batch.reach)
+            else:
+                scale = jnp.minimum(1.0, batch.reach / jnp.maximum(_norms(residual), TINY))
+                residual = residual * scale[:, None]
+        return Sum(self._product(inputs, residual).ravel(), jnp.sum(batch.real & ~finite))
 
     def contributions(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
-        gradients, finite = self._gradients(position, batch)
-        return self._clipped(_seen(jnp.where(finite[:, None], gradients, 0.0), factor))
+        return self._rows(position, batch, factor)[0]
 
-    def _clipped(self, gradients: jax.Array) -> jax.Array:
-        if math.isinf(self.clip):
-            return gradients
-        norms = _norms(gradients)
-        return jnp.where(jnp.isfinite(norms)[:, None], gradients, 0.0) * self._scales(norms)[:, None]
+    def _added(self, rows: jax.Array) -> jax.Array:
+        if len(rows) <= SMALL:
+            return jnp.sum(rows, axis=0)
+        with jax.enable_x64(True):
+            return jnp.sum(rows.astype(jnp.float64), axis=0)
 
-    def _scales(self, norms: jax.Array) -> jax.Array:
-        """min(1, clip / norm); 0 where the norm is beyond single precision."""
-        limit = jnp.float32(self.clip * (1 - ROUNDING))
-        return jnp.where(jnp.isfinite(norms), jnp.minimum(1.0, limit / jnp.maximum(norms, 1e-30)), 0.0)
+    def _product(self, inputs: jax.Array, residual: jax.Array) -> jax.Array:
+        if len(inputs) <= SMALL:
+            return jnp.tensordot(inputs, residual, (0, 0))
+        with jax.enable_x64(True):
+            return jnp.tensordot(inputs.astype(jnp.float64), residual.astype(jnp.float64), (0, 0))
 
-    def _summed(self, gradients: jax.Array, finite: jax.Array, factor: jax.Array | None) -> Sum:
-        seen = self._clipped(_seen(jnp.where(finite[:, None], gradients, 0.0), factor))
-        return Sum(jnp.sum(seen, axis=0), jnp.sum(~finite))
-
-    def _gradients(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Gradients of all records, and which are finite; an empty place has gradient zero."""
+    def _rows(self, position: jax.Array, batch: Batch, factor: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
         if self.linear is not None:
             inputs, residual = self._residual(position, batch)
             gradients = (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
@@ -117,7 +177,15 @@ class ClippedSum:
                 position, *batch.arrays
             )
         gradients = jnp.where(batch.real[:, None], gradients, 0.0)
-        return gradients, jnp.isfinite(jnp.sum(jnp.abs(gradients), axis=1))
+        finite = jnp.all(jnp.isfinite(gradients), axis=1)
+        seen = jnp.where(finite[:, None], gradients, 0.0)
+        if factor is not None:
+            seen = seen * factor if factor.ndim == 1 else seen @ factor
+        if math.isinf(self.clip):
+            return seen, finite
+        norms = _norms(seen)
+        scale = jnp.minimum(1.0, jnp.float32(self.limit) / jnp.maximum(norms, TINY))
+        return jnp.where(jnp.isfinite(norms)[:, None], seen, 0.0) * scale[:, None], finite
 
     def _residual(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
         assert self.linear is not None
@@ -127,44 +195,32 @@ class ClippedSum:
         weights = position.reshape(inputs.shape[1], *self.linear.outputs)
         return inputs, self.linear.residual(inputs @ weights, labels)
 
-    def _cut(self, inputs: jax.Array, residual: jax.Array, batch: Batch, factor: jax.Array | None) -> jax.Array:
-        """The residuals, scaled down where |A^T (x outer r)| is above the clip."""
-        if factor is None:
-            reach = batch.reach
-            assert reach is not None
-            if residual.ndim == 1:
-                return jnp.clip(residual, -reach, reach)
-            return residual * jnp.minimum(1.0, reach / jnp.maximum(_norms(residual), 1e-30))[:, None]
-        flat = residual.reshape(len(inputs), -1)
-        if factor.ndim == 1:
-            squares = jnp.square(inputs) @ jnp.square(factor).reshape(inputs.shape[1], -1)
-            norms = jnp.sqrt(jnp.sum(squares * jnp.square(flat), axis=1))
-        elif residual.ndim == 1:
-            norms = jnp.abs(residual) * _norms(inputs @ factor)
-        else:
-            whole = (inputs[:, :, None] * flat[:, None, :]).reshape(len(inputs), -1)
-            norms = _norms(whole @ factor)
-        return residual * _column(self._scales(norms), residual)
-
 
 def _norms(rows: jax.Array) -> jax.Array:
-    return jnp.abs(rows) if rows.ndim == 1 else jnp.sqrt(jnp.sum(jnp.square(rows), axis=1))
+    """Norm of every row, by way of its largest entry: squares would vanish below 1e-19 and overflow above 1e19.
+
+    Infinite above 1e30, where the inverse of the largest entry might be rounded to zero.
+    """
+    if rows.ndim == 1:
+        return jnp.abs(rows)
+    largest = jnp.maximum(jnp.max(jnp.abs(rows), axis=1), TINY)
+    norms = largest * jnp.sqrt(jnp.sum(jnp.square(rows / largest[:, None]), axis=1))
+    return jnp.where(largest < 1 / TINY, norms, jnp.inf)
 
 
 def _column(values: jax.Array, like: jax.Array) -> jax.Array:
     return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
-def _seen(gradients: jax.Array, factor: jax.Array | None) -> jax.Array:
-    if factor is None:
-        return gradients
-    return gradients * factor if factor.ndim == 1 else gradients @ factor
+def _given(array: jax.Array | None) -> tuple[jax.Array, ...]:
+    return () if array is None else (array,)
 
 
-def clipped_sum(model: Model, clip: float, unravel: Callable[[jax.Array], Any]) -> ClippedSum:
-    """The clipped sum of a model whose parameters `unravel` makes from a flat vector."""
+def clipped_sum(model: Model, clip: float, unravel: Callable[[jax.Array], Any], rows: int) -> ClippedSum:
+    """The clipped sum of a model whose parameters `unravel` makes from a flat vector, for batches of so many rows."""
     return ClippedSum(
         log_likelihood=lambda flat, *example: model.log_likelihood(unravel(flat), *example),
         linear=model.linear,
         clip=clip,
+        rows=rows,
     )

@@ -30,7 +30,7 @@ from confide import batches, calibration, checks, events
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event
-from confide.gradients import ClippedSum, clipped_sum
+from confide.gradients import clipped_sum, whole_chunks
 from confide.kernel import Setting, noise_multipliers
 from confide.models.model import Model
 from confide.noise import GRID
@@ -40,8 +40,10 @@ from confide.samplers import Sampler
 BATCH_SIZE = 256
 STEPS = 10_000
 LARGEST_CLIP = 1.0
+SMALLEST_CLIP = 1e-12
 DRAWS = 1000
 LARGEST = 1.0  # step size times clip
+LEAST = 1e-6  # how far all steps together can carry a parameter
 
 
 class Asked(NamedTuple):
@@ -57,8 +59,9 @@ class Asked(NamedTuple):
 
 
 class Parts(NamedTuple):
+    model: Model
     setting: Setting
-    gradient_sum: ClippedSum
+    unravel: Callable[[Any], Any]
     starts: np.ndarray
     steps: int
     burn_in: int
@@ -71,12 +74,14 @@ def private_job(
     """The run that the budget pays for, and its event."""
     chains = checks.count(chains=asked.chains)
     clip = checks.positive(clip=_clip(budget, chains) if asked.clip is None else asked.clip)
+    if not SMALLEST_CLIP <= clip <= 1 / SMALLEST_CLIP:
+        raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
     parts = _parts(model, data, asked, clip, key)
     setting, steps = parts.setting, parts.steps
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
     buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
-        buffer = batches.fitting_buffer(setting.n, q, steps * chains, budget.delta)
+        buffer = whole_chunks(batches.fitting_buffer(setting.n, q, steps * chains, budget.delta))
         overflow = batches.overflow(setting.n, q, buffer, steps)
         if overflow > 0:
             overflowing = events.Release(epsilon=0.0, delta=overflow)
@@ -104,7 +109,8 @@ def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, aske
     if not final:
         raise Refused("step_size is missing: without a budget there is nothing to plan it from")
     q = setting.sampling_probability
-    buffer = None if q == 1 else batches.buffer_size(setting.n, q, 1e-12 / (steps * len(parts.starts)))
+    rare = 1e-12 / (steps * len(parts.starts))
+    buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
     return _job(parts, sampler.build(sampler, setting, sizes), buffer)
 
 
@@ -112,7 +118,7 @@ def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
     return Job(
         kernel=kernel,
         setting=parts.setting,
-        gradient_sum=parts.gradient_sum,
+        gradient_sum=clipped_sum(parts.model, parts.setting.clip, parts.unravel, buffer or parts.setting.n),
         starts=parts.starts,
         burn_in=parts.burn_in,
         thin=parts.thin,
@@ -146,6 +152,12 @@ def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, 
             raise Refused("the budget asks for more noise than the grid of noise = 'secure' resolves: use the default")
         wanted = wanted / room
     allowed = float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
+    if allowed * float(np.sum(sizes)) * setting.clip < LEAST:
+        largest = allowed * float(np.max(sizes))
+        raise Refused(
+            f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
+            "raise the budget, lower the clip, or collect more records"
+        )
     return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
 
 
@@ -174,7 +186,7 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     setting = Setting(
         n=n, sampling_probability=batch / n, clip=clip, dimension=flat.size, prior=prior, secure=asked.secure
     )
-    return Parts(setting, clipped_sum(model, clip, unravel), np.stack(starts), steps, burn_in, thin)
+    return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, int]:
@@ -189,20 +201,43 @@ def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, 
 
 
 def _check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
-    """One number for one record, without arrays of as many rows as there are records hidden in the function."""
+    """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
+    likelihood, prior = traced(model, data, flat, unravel)
+    for outcome in (likelihood, prior):
+        if [value.shape for value in outcome.out_avals] != [()]:
+            raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
+        hidden = [np.shape(constant) for constant in constants(outcome) if len(data[0]) in np.shape(constant)]
+        if hidden and len(data[0]) > 1:
+            raise Refused(
+                f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
+            )
+
+
+def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
+    """Likelihood and prior of the model as programs."""
     example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
     try:
-        traced = jax.make_jaxpr(lambda flat, *row: model.log_likelihood(unravel(flat), *row))(flat, *example)
-        prior = jax.eval_shape(lambda flat: model.log_prior(unravel(flat)), flat)
+        likelihood = jax.make_jaxpr(lambda flat, *row: model.log_likelihood(unravel(flat), *row))(flat, *example)
+        return likelihood, jax.make_jaxpr(lambda flat: model.log_prior(unravel(flat)))(flat)
     except Refused:
         raise
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
-    if [out.shape for out in traced.out_avals] != [()] or getattr(prior, "shape", None) != ():
-        raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
-    hidden = [np.shape(constant) for constant in traced.consts if len(data[0]) in np.shape(constant)]
-    if hidden and len(data[0]) > 1:
-        raise Refused(
-            f"log_likelihood holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
-        )
+
+
+def constants(program: Any) -> list[Any]:
+    """Every array that a program holds, also inside the programs that it calls."""
+    found, queue = [], [program]
+    while queue:
+        item = queue.pop()
+        if hasattr(item, "consts"):  # a closed program
+            found += item.consts
+            item = item.jaxpr
+        if not hasattr(item, "eqns"):
+            continue
+        for equation in item.eqns:
+            found += [atom.val for atom in equation.invars if hasattr(atom, "val")]
+            for value in equation.params.values():
+                queue += value if isinstance(value, (tuple, list)) else [value]
+    return found

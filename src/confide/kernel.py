@@ -64,21 +64,24 @@ class Oracle:
     """All that a step can learn about the records: noisy sums over its batch."""
 
     gradient_sum: ClippedSum
-    batch: Batch
+    data: tuple[jax.Array, ...]
+    reach: jax.Array | None
+    rows: jax.Array | None  # of the batch; None for all
     normals: jax.Array  # one per parameter, fresh for this step; whole numbers of grid steps where secure
     key: jax.Array | None = None  # fresh for this step, for a second sum
     secure: bool = False
 
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
-        with jax.enable_x64(False):
-            single = position.astype(jnp.float32)
-            factor = None if factor is None else factor.astype(jnp.float32)
-            if self.secure:
-                found = self.gradient_sum.contributions(single, self.batch, factor)
-            else:
-                found = self.gradient_sum(single, self.batch, factor).total
-        return (noise.added_securely if self.secure else noise.added)(found, scale, self.normals)
+        single, seen = position.astype(jnp.float32), None if factor is None else factor.astype(jnp.float32)
+        if self.secure:
+            whole = self._over(
+                lambda batch: self.gradient_sum.contributions(single, batch, seen),
+                lambda rows: noise.whole(rows, scale),
+            )
+            return noise.added_securely(whole, scale, self.normals)
+        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total)
+        return noise.added(total, scale, self.normals)
 
     def fisher(self, position: jax.Array, scale: jax.Array) -> jax.Array:
         """The sum of the outer products of the clipped gradients, plus symmetric noise.
@@ -87,11 +90,27 @@ class Oracle:
         made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm.
         """
         assert self.key is not None
-        with jax.enable_x64(False):
-            rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.batch)
-            total = rows.T @ rows
+        single = position.astype(jnp.float32)
+
+        def products(rows: jax.Array) -> jax.Array:
+            double = rows.astype(jnp.float64)
+            return double.T @ double
+
+        total = self._over(lambda batch: self.gradient_sum.contributions(single, batch), products)
         square = noise.normals(self.key, total.shape)
         return noise.added(total, scale, (square + square.T) / 2)
+
+    def _over(
+        self, found: Callable[[Batch], jax.Array], then: Callable[[jax.Array], jax.Array] = lambda rows: rows
+    ) -> jax.Array:
+        """The sum over the batch; the model's own functions see single precision alone."""
+
+        def summed(batch: Batch) -> jax.Array:
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                rows = found(batch)
+            return then(rows)
+
+        return self.gradient_sum.over(self.data, self.reach, self.rows, summed)
 
 
 def langevin_noise(setting: Setting, step_sizes: np.ndarray, temperature: float, friction: float = 1.0) -> np.ndarray:

@@ -80,11 +80,15 @@ def added(total: jax.Array, scale: jax.Array, standard: jax.Array) -> jax.Array:
     return total.astype(jnp.float64) + scale * standard
 
 
-def added_securely(contributions: jax.Array, scale: jax.Array, units: jax.Array) -> jax.Array:
-    """The noisy sum of rounded contributions (rows, parameters), with noise in grid steps."""
-    grid = scale / GRID
-    whole = jnp.round(contributions.astype(jnp.float64) / grid).astype(jnp.int64)
-    return (jnp.sum(whole, axis=0) + units).astype(jnp.float64) * grid
+def whole(contributions: jax.Array, scale: Any) -> jax.Array:
+    """The exact sum of contributions (rows, parameters), each rounded to the grid, in grid steps."""
+    steps = jnp.round(contributions.astype(jnp.float64) / (scale / GRID))
+    return jnp.sum(steps.astype(jnp.int64), axis=0)
+
+
+def added_securely(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+    """The noisy sum: total and noise in whole grid steps."""
+    return (total + units).astype(jnp.float64) * (scale / GRID)
 
 
 def secure_multiplier(multiplier: np.ndarray | float, dimension: int) -> Any:

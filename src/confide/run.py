@@ -86,7 +86,9 @@ class Job:
             t = first + i
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
-                batch=self.gradient_sum.batch(*prepared, None if rows is None else rows[i]),
+                data=prepared[0],
+                reach=prepared[1],
+                rows=None if rows is None else rows[i],
                 normals=normals[i],
                 key=None if key is None else jax.random.fold_in(key, i),
                 secure=self.setting.secure,
@@ -146,6 +148,7 @@ def execute(
     checkpoint: Path | None = None,
     fingerprint: str = "",
     receipt: str = "",
+    given: bool = False,
     resumed: checkpoints.Checkpoint | None = None,
     every: float = CHECKPOINT_SECONDS,
     report: Callable[[int], None] | None = None,
@@ -153,7 +156,7 @@ def execute(
     """Run the job; the kept draws, shape (chains, kept, parameters), in single precision."""
     use_compilation_cache()
     with jax.enable_x64(True):
-        arrays = tuple(jnp.asarray(array) for array in data)
+        arrays = tuple(jax.device_put(array) for array in data)  # jnp.asarray copies twice
         prepared = arrays, jax.jit(job.gradient_sum.reach)(arrays)
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         carry, first = job.begin(), 0
@@ -166,7 +169,9 @@ def execute(
             if checkpoint is not None:
                 arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
                 secret = key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
-                checkpoints.write(checkpoint, checkpoints.Checkpoint(fingerprint, receipt, secret, number, arrays))
+                checkpoints.write(
+                    checkpoint, checkpoints.Checkpoint(fingerprint, receipt, secret, given, number, arrays)
+                )
 
         if resumed is None:
             keep(0)
@@ -190,10 +195,10 @@ def execute(
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws
     draws = draws[:, :-1]
+    if checkpoint is not None:
+        checkpoints.delete(checkpoint)
     if not np.all(np.isfinite(draws)):
         raise Refused("the chain diverged: lower step_size, or give more steps so that each is smaller")
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
     return draws
 
 
@@ -209,4 +214,4 @@ def use_compilation_cache() -> None:
     except OSError:
         return
     jax.config.update("jax_compilation_cache_dir", str(home))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -87,7 +87,7 @@ def check_classes(y: np.ndarray, classes: int) -> None:
     wrong = np.flatnonzero(~((y >= 0) & (y < classes) & (y == np.floor(y))))
     if wrong.size:
         listed = "0 or 1" if classes == 2 else f"0 to {classes - 1}"
-        raise Refused(f"y[{wrong[0]}] = {y[wrong[0]]:g} is not a label of the model: code labels as {listed}")
+        raise Refused(f"y[{wrong[0]}] is not a label of the model: code labels as {listed}")
 
 
 def linear_regression(
@@ -181,7 +181,7 @@ def poisson_regression(
     def labels(y: np.ndarray) -> None:
         wrong = np.flatnonzero(~((y >= 0) & (y == np.floor(y))))
         if wrong.size:
-            raise Refused(f"y[{wrong[0]}] = {y[wrong[0]]:g} is not a count: give whole numbers of at least 0")
+            raise Refused(f"y[{wrong[0]}] is not a count: give whole numbers of at least 0")
 
     return _model(
         name="poisson_regression",

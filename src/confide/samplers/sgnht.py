@@ -2,7 +2,10 @@ r"""Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014): the friction 
 
     v' = (1 - alpha) v - eta ( -grad log p(theta) / n + sum_i g_i / (q n) ) + N(0, 2 A eta temperature / n)
     theta' = theta + v'
-    alpha' = alpha + v'.v' / r - eta temperature / n          (r parameters)
+    alpha' = alpha + (1 - alpha / 2) v'.v' / r - eta temperature / n          (r parameters)
+
+With friction alpha and the noise above, v has variance (A / alpha) eta temperature / n / (1 - alpha / 2) at rest: the
+factor 1 - alpha / 2, which the published rule lacks, makes alpha settle where the temperature is right, at any step.
 
 Formal guarantee: noise multiplier q sqrt(2 A n temperature / eta) / clip. alpha is post-processing of v, so A alone
 decides it.
@@ -52,7 +55,9 @@ def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
         noisy = oracle.gradient(state.position, control.noise)
         drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
         momentum = (1 - state.friction) * state.momentum - control.step_size * drift
-        heat = jnp.mean(jnp.square(momentum)) - control.step_size * sampler.temperature / setting.n
+        heat = (1 - state.friction / 2) * jnp.mean(
+            jnp.square(momentum)
+        ) - control.step_size * sampler.temperature / setting.n
         return State(state.position + momentum, momentum, state.friction + heat)
 
     return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)

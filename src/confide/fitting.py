@@ -31,8 +31,6 @@ from confide.progress import shown
 from confide.run import Job
 from confide.samplers import Sampler, sgld
 
-_START, _RUN = 0, 1  # what a key is folded with, so that no number is used twice
-
 
 def fit(
     model: Model,
@@ -167,7 +165,7 @@ def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tup
         return noises.as_key(int(source.words("start", 0, 0, 1)[0])), source
     if resumed is None:
         whole = noises.as_key(key)
-        return jax.random.fold_in(whole, _START), jax.random.fold_in(whole, _RUN)
+        return noises.derived(whole, "start"), noises.derived(whole, "run")
     words = np.frombuffer(resumed.key, np.uint32)
     return noises.as_key(0), jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 

@@ -26,14 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from confide import batches, calibration, checks, events
+from confide import batches, calibration, checks, events, noise
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event
 from confide.gradients import clipped_sum, whole_chunks
 from confide.kernel import Setting, noise_multipliers
 from confide.models.model import Model
-from confide.noise import GRID
 from confide.run import Job
 from confide.samplers import Sampler
 
@@ -115,10 +114,13 @@ def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, aske
 
 
 def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
+    setting, common = parts.setting, 0
+    if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
+        common = whole_chunks(math.ceil(setting.expected_batch + 2 * math.sqrt(setting.expected_batch)))
     return Job(
         kernel=kernel,
-        setting=parts.setting,
-        gradient_sum=clipped_sum(parts.model, parts.setting.clip, parts.unravel, buffer or parts.setting.n),
+        setting=setting,
+        gradient_sum=clipped_sum(parts.model, setting.clip, parts.unravel, buffer or setting.n, common),
         starts=parts.starts,
         burn_in=parts.burn_in,
         thin=parts.thin,
@@ -128,8 +130,8 @@ def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
 
 def _clip(budget: Budget, chains: int) -> float:
     """2 mu of one chain's share; calibrate_noise counts the sensitivity of the neighbouring relation in."""
-    noise = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return min(LARGEST_CLIP, 2 / noise / math.sqrt(chains))
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    return min(LARGEST_CLIP, 2 / multiplier / math.sqrt(chains))
 
 
 def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:
@@ -147,7 +149,7 @@ def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, 
     )
     wanted = factor * (np.ones(1) if equal else unit)
     if setting.secure:  # s / (1 + s c) = wanted, solved for s
-        room = 1 - wanted * math.sqrt(setting.dimension) / (2 * GRID)
+        room = 1 - wanted * math.sqrt(setting.dimension) / (2 * noise.GRID)
         if np.min(room) <= 0:
             raise Refused("the budget asks for more noise than the grid of noise = 'secure' resolves: use the default")
         wanted = wanted / room
@@ -173,7 +175,7 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     chains = checks.count(chains=asked.chains)
     steps = checks.count(steps=STEPS if asked.steps is None else asked.steps)
     burn_in, thin = _thinning(steps, asked.draws, asked.burn_in)
-    keys = jax.random.split(key, chains)
+    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
     _check_likelihood(model, data, flat, unravel)
     starts = [np.asarray(unraveller(model, data, k)[0], np.float64) for k in keys]

@@ -70,6 +70,12 @@ def as_key(key: Any) -> jax.Array:
     return key
 
 
+def derived(key: jax.Array, *labels: object) -> jax.Array:
+    """A key of its own for each purpose: SHA-256 of the key and the labels. (`fold_in` would be compiled first.)"""
+    secret = np.asarray(jax.random.key_data(key)).tobytes() + repr(labels).encode()
+    return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
+
+
 def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normals in double precision."""
     return jax.random.normal(key, shape, jnp.float64)

@@ -136,8 +136,8 @@ class Job:
                 uniform = [key.uniform(chain, number, (self.buffer, self.block)) for chain in range(self.chains)]
             pair = (None if uniform is None else jnp.asarray(np.stack(uniform)), jnp.asarray(np.stack(units)))
             return jax.tree.map(lambda array: array[0], pair) if self.chains == 1 else pair
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(self.chains))
-        return keys[0] if self.chains == 1 else keys
+        keys = [noise.derived(key, "chain", chain) for chain in range(self.chains)]
+        return keys[0] if self.chains == 1 else jnp.stack(keys)
 
 
 def execute(

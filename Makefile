@@ -6,7 +6,7 @@ export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 .PHONY: demo test bench reproduce clean
 
 demo: .venv/.run
-	$(BIN)/confide plan --n 32561 --epsilon 1 --delta 1e-5 --clip 1 --epochs 20
+	$(BIN)/python examples/patients.py
 
 test: .venv/.test
 	$(BIN)/ruff check .
@@ -16,10 +16,13 @@ test: .venv/.test
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/learning.py
 
-reproduce: .venv/.run
+reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
+	$(BIN)/python benchmarks/adult.py
+	$(BIN)/python benchmarks/nuts.py
 
 .venv/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or later") if sys.version_info < (3, 11) else None'

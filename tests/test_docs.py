@@ -45,6 +45,13 @@ def test_python_in_the_readme_gives_what_it_says(block, tmp_path, monkeypatch):
             exec(statement, names)
 
 
+def test_the_example_runs(tmp_path):
+    example = ROOT / "examples" / "patients.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "verified at epsilon" in done.stdout
+
+
 def test_the_changelog_puts_privacy_first():
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.split(r"^## ", text, flags=re.MULTILINE)[1:]

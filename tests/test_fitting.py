@@ -70,7 +70,7 @@ def test_what_is_left_out_is_planned():
     found = confide.fit(MODEL, (X, Y), BUDGET, verbose=False)
     assert found.plan["steps"] == jobs.STEPS
     assert found.plan["batch_size"] == 256
-    assert 0 < found.plan["clip"] <= 1
+    assert 0.5 < found.plan["clip"] < 1
     assert found.draws["weights"].shape == (1, 1000, 3)
 
 
@@ -378,6 +378,10 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path):
         with pytest.raises(Stop):
             fit(checkpoint=path, key=3)
     assert path.exists()
+    path.chmod(0o644)
+    with pytest.raises(Refused, match="read by others"):
+        fit(checkpoint=path)
+    path.chmod(0o600)
     changed = X.copy()
     changed[0, 0] += 1
     other = logistic_regression(3, prior_scale=2.0)

@@ -4,14 +4,13 @@
 the tight accountant gives the factor by which they may be multiplied. It is never more than `LARGEST` / clip: a step
 larger than that does not follow the gradient any more, and a budget that pays for more is better not spent.
 
-**Clip.** With mu the budget in Gaussian differential privacy, clip = 2 mu (at most 1). A run of diffusion time s (the
-sum of the step sizes) at clip L costs mu^2 = L^2 s / (2 n), so this clip buys s = n / 2: half the relaxation time of
-a standard normal prior, and in that time all directions that the data speaks about have been explored. A larger clip
-buys less time, and the chain does not arrive; a smaller one bends the likelihood for nothing. It is twice the clip
-at which one exact posterior draw would spend the same budget (mu = L for a standard normal prior). Features should
-be of order one.
-
-**Batches.** What overflowing buffers may add to delta is set aside first.
+**Clip.** With mu the budget in Gaussian differential privacy, clip = 3 mu. A run of diffusion time s (the sum of the
+step sizes) at clip L costs mu^2 = L^2 s / (2 n), so this clip buys s = 2 n / 9, in which the directions that the data
+speaks about have been explored. A larger clip buys less time, and the chain does not arrive; a smaller one bends the
+likelihood: records whose gradient is longer than the clip count less, and what is sampled is the posterior of the
+clipped likelihood, whose weights are larger than the plain one's. Who knows a bound on the gradients (for logistic
+regression the largest norm of a row) and has the budget for it gives that as the clip, and nothing is bent. Features
+should be of order one.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from confide.samplers import Sampler
 
 BATCH_SIZE = 256
 STEPS = 10_000
-LARGEST_CLIP = 1.0
+CLIP = 3.0  # times mu
 SMALLEST_CLIP = 1e-12
 DRAWS = 1000
 LARGEST = 1.0  # step size times clip
@@ -129,9 +128,9 @@ def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
 
 
 def _clip(budget: Budget, chains: int) -> float:
-    """2 mu of one chain's share; calibrate_noise counts the sensitivity of the neighbouring relation in."""
+    """3 mu of one chain's share; calibrate_noise counts the sensitivity of the neighbouring relation in."""
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return min(LARGEST_CLIP, 2 / multiplier / math.sqrt(chains))
+    return CLIP / multiplier / math.sqrt(chains)
 
 
 def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:

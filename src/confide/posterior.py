@@ -8,6 +8,7 @@ the draws and JSON for the rest.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import warnings
 from dataclasses import dataclass, field
@@ -106,7 +107,12 @@ class Posterior:
 
     def summary(self) -> Any:
         """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ."""
-        return _arviz().summary(self.to_arviz(), kind="all" if self.size >= 4 else "stats")
+        data = self.to_arviz()
+        logging.disable(logging.WARNING)  # that R-hat needs two chains shows in the table
+        try:
+            return _arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+        finally:
+            logging.disable(logging.NOTSET)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write draws.nc and posterior.json into the folder `path`, which is made."""

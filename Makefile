@@ -35,4 +35,4 @@ reproduce: .venv/.test
 	touch $@
 
 clean:
-	rm -rf .venv build dist reproductions .hypothesis .ruff_cache src/*.egg-info
+	rm -rf .venv build dist reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info

@@ -19,7 +19,7 @@ from numpyro.infer import MCMC, NUTS
 
 import confide
 
-REGULARISATION, RELAXATION, STEPS, WARM_UP = 0.003, 0.1, 40_000, 2_000
+REGULARISATION, RELAXATION, STEPS, WARM_UP = 0.003, 0.12, 30_000, 2_000
 
 
 def nuts(x, y):
@@ -27,7 +27,7 @@ def nuts(x, y):
         w = numpyro.sample("w", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
         numpyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
 
-    sampler = MCMC(NUTS(model, dense_mass=True), num_warmup=800, num_samples=2500, progress_bar=False)
+    sampler = MCMC(NUTS(model, dense_mass=True), num_warmup=600, num_samples=2000, progress_bar=False)
     sampler.run(jax.random.key(0), jnp.asarray(x), jnp.asarray(y))
     return np.asarray(sampler.get_samples()["w"], np.float64)[None]
 

@@ -1,9 +1,13 @@
 """Shared by all tests: hypothesis without deadlines and the same in every run; compiled programs kept between runs."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 settings.register_profile("confide", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("confide")

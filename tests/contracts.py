@@ -25,7 +25,7 @@ SAMPLERS = {
     "sghmc": confide.sghmc(),
     "sghmc with batch noise": confide.sghmc(friction=0.3, batch_noise=0.1),
     "sgnht": confide.sgnht(),
-    "sgfs": confide.sgfs(adapt=8),
+    "sgfs": confide.sgfs(adapt=4),
     "wang2015_sgld": confide.wang2015_sgld(),
 }
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
@@ -64,7 +64,7 @@ class Recording(Oracle):
         return noisy
 
 
-def job_of(sampler, steps=16, batch_size=60, secure=False, budget=BUDGET, clip=0.5, chains=1):
+def job_of(sampler, steps=8, batch_size=60, secure=False, budget=BUDGET, clip=0.5, chains=1):
     model = confide.models.logistic_regression(D)
     asked = Asked(steps=steps, batch_size=batch_size, clip=clip, chains=chains, secure=secure)
     return jobs.private_job(model, DATA, budget, sampler, asked, jax.random.key(0))

@@ -63,7 +63,17 @@ def test_the_changelog_puts_privacy_first():
 
 def test_the_project_speaks_of_itself_alone():
     """No absolute path of a machine, and no host of a package registry, in any file of the project."""
-    skipped = {".git", ".venv", "build", "dist", "reproductions", ".hypothesis", ".ruff_cache", "__pycache__"}
+    skipped = {
+        ".git",
+        ".venv",
+        "build",
+        "dist",
+        "reproductions",
+        ".hypothesis",
+        ".ruff_cache",
+        ".jax_cache",
+        "__pycache__",
+    }
     files = [
         path
         for path in ROOT.rglob("*")

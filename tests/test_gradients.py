@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
@@ -102,6 +102,7 @@ finite = st.floats(-1e4, 1e4, width=32)
 extreme = st.one_of(finite, st.sampled_from([0.0, 1e-40, 1e-30, 1e-20, 1e-10, 1e10, 1e19, 3e38, -3e38]))
 
 
+@settings(max_examples=50)
 @given(
     name=st.sampled_from(["linear", "logistic with intercept", "softmax", "poisson", "mlp regression"]),
     kind=st.sampled_from(["none", "diagonal", "matrix"]),
@@ -209,6 +210,17 @@ def test_empty_places_count_for_nothing_and_an_empty_batch_is_zero():
         empty = whole(total, arrays(model, 9), position, rows=jnp.full(8, 9))
         assert np.all(np.asarray(empty.total) == 0), name
         assert int(empty.ignored) == 0
+
+
+@pytest.mark.parametrize("n", [20, 700])
+@pytest.mark.parametrize("kind", ["diagonal", "matrix"])
+def test_without_clipping_the_factor_is_applied_to_the_sum(kind, n):
+    model = MODELS["logistic"]
+    total, position = built(model, np.inf, rows=n)
+    factor = factors(position.size)[kind]
+    plain = np.asarray(whole(total, arrays(model, n), position).total)
+    expected = plain * factor if kind == "diagonal" else plain @ factor
+    np.testing.assert_allclose(whole(total, arrays(model, n), position, factor).total, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_gradient_of_zero_stays_zero():

@@ -82,7 +82,7 @@ def test_chains_cost_as_many_times_and_the_event_says_so():
     job, event = job_of(SAMPLERS["sgld"], chains=3)
     alone, _ = job_of(SAMPLERS["sgld"].with_step_size(float(job.kernel.controls.step_size[0])))
     parts, single = event.parts("add-remove"), alone.kernel.event().parts("add-remove")
-    assert parts.steps == 3 * single.steps == 3 * 16
+    assert parts.steps == 3 * single.steps == 3 * 8
     assert np.allclose(parts.noise_multipliers, single.noise_multipliers)
     assert confide.guarantee(event, delta=1e-5).epsilon <= BUDGET.epsilon
 
@@ -109,7 +109,7 @@ def test_wang2015_takes_the_larger_of_two_noises_and_passes_at_alpha():
 @pytest.mark.parametrize("schedule", [optax.cosine_decay_schedule(0.02, 50, alpha=0.1), lambda t: 0.01 / (1 + t)])
 def test_any_schedule_of_step_sizes(schedule):
     job, event = job_of(confide.sgld(step_size=schedule))
-    assert np.allclose(job.kernel.controls.step_size, [float(schedule(t)) for t in range(16)])
+    assert np.allclose(job.kernel.controls.step_size, [float(schedule(t)) for t in range(8)])
     assert keeps_its_promise(job, event)
     scaled, event = job_of(confide.sgld(schedule=schedule))
     ratio = scaled.kernel.controls.step_size / job.kernel.controls.step_size

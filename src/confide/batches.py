@@ -38,7 +38,7 @@ def buffer_size(n: int, q: float, probability: float) -> int:
     """The smallest buffer that overflows with at most the given probability.
 
     >>> buffer_size(32_561, 256 / 32_561, 1e-10)
-    366
+    364
     """
     if not 0 < q < 1:
         raise Refused(f"q = {q:g} is out of range: a full batch needs no buffer")

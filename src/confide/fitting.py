@@ -204,7 +204,10 @@ def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
 def _assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     sentences = ["What the model says of one record depends on that record and the parameters alone."]
     if noise == "default":
-        sentences.append("Arithmetic was in floating point; the rounding of sums is not part of the guarantee.")
+        sentences.append(
+            "Floating-point numbers of double precision stand for the real numbers of the noise; the rounding of sums "
+            "is allowed for in the clip."
+        )
     if given:
         sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
     return tuple(sentences)
@@ -241,12 +244,14 @@ def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
+    full = plan["batch_size"] == plan["records"]
+    batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
     budget = plan["budget"]
     return "\n".join(
         (
             f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, "
             f"by {plan['sampler']} at temperature {plan['temperature']:g}",
-            f"  {plan['chains']} x {plan['steps']} steps of size {size}, batches of {plan['batch_size']} (Poisson), "
+            f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
             f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
             f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
             f"of a budget of {budget['epsilon']:g}",

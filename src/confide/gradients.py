@@ -147,6 +147,11 @@ class ClippedSum:
 
     def __call__(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> Sum:
         """The clipped sum of one batch or chunk, seen through the factor."""
+        if math.isinf(self.clip) and factor is not None:  # nothing to cut: the sum can be taken first
+            total, ignored = self(position, batch)
+            with jax.enable_x64(True):
+                factor = factor.astype(total.dtype)
+                return Sum(total * factor if factor.ndim == 1 else total @ factor, ignored)
         if self.linear is None or factor is not None:
             rows, finite = self._rows(position, batch, factor)
             return Sum(self._added(rows), jnp.sum(~finite))

@@ -11,7 +11,10 @@ import time
 
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.infer import MCMC, NUTS
 
 import confide
 from confide import Refused, fitting, jobs, run
@@ -478,7 +481,7 @@ def test_memory_does_not_grow_with_the_data():
 def test_sample_agrees_with_nuts_on_part_of_adult():
     """2,000 people, 9 features: means within 0.1 sd, sds within 10%, as `benchmarks/nuts.py` shows for all of them.
 
-    With some 2,000 effective draws on both sides the errors are about 0.03 sd and 2%: the bars are three of them away.
+    With more than 1,000 effective draws on both sides the errors are about 0.03 sd and 2%, and the bias of the step 3%.
     """
     split = confide.data.adult()
     x, y = split.x[:2000, [0, 12, 14, 27, 28, 30, 64, 65, 108]], split.y[:2000]
@@ -490,10 +493,10 @@ def test_sample_agrees_with_nuts_on_part_of_adult():
     nuts = MCMC(NUTS(model, dense_mass=True), num_warmup=400, num_samples=2500, progress_bar=False)
     nuts.run(jax.random.key(0), x, y)
     theirs = np.asarray(nuts.get_samples()["w"], np.float64)
-    sampler = confide.sgfs(40.0, adapt=300, regularisation=0.005)
+    sampler = confide.sgfs(20.0, adapt=300, regularisation=0.005)
     with pytest.warns(confide.NotPrivateWarning):
         found = confide.sample(
-            logistic_regression(9), (x, y), sampler, steps=25_000, burn_in=1000, draws=24_000, batch_size=2000, key=0
+            logistic_regression(9), (x, y), sampler, steps=30_000, burn_in=1000, draws=29_000, batch_size=2000, key=0
         )
     ours = np.asarray(found.draws["weights"][0], np.float64)
     assert np.all(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 0.1 * theirs.std(axis=0))

@@ -19,7 +19,7 @@ from numpyro.infer import MCMC, NUTS
 
 import confide
 
-REGULARISATION, RELAXATION, STEPS, WARM_UP = 0.003, 0.12, 30_000, 2_000
+REGULARISATION, RELAXATION, STEPS, WARM_UP = 0.003, 0.1, 30_000, 2_000
 
 
 def nuts(x, y):

@@ -19,7 +19,7 @@ a bound on the error, and the few draws (about two in a million) that lie too cl
 are finished with 128 more bits in multiple precision. The bits are SHAKE-256 of a 256-bit key from the operating
 system, the chain, the block and the purpose: a standard cryptographic generator in Python's own library. ChaCha20
 in jax would keep the draws on the device and cost a page of code that needs its own review; here the draws are made
-on the host, and a step takes about twice as long.
+on the host, and a step takes about three times as long.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@ r"""Stochastic gradient Fisher scoring (Ahn, Korattikara and Welling 2012; wang2
     C = (F + lambda mean(eigenvalues of F) I)^-1, over its mean eigenvalue
     theta' = theta - eta C ( -grad log p(theta) / n + sum_i g_i / (q n) ) + N(0, 2 eta temperature C / n)
 
-F, the Fisher information of one record, is the mean over the first `adapt` steps of sum_i g_i g_i^T / (q n): it needs
-the records too, so each of these steps releases it with noise of its own, and both sums of the step are priced as
-one: 1/sigma^2 = 1/sigma_g^2 + 1/sigma_F^2. Afterwards C stands still, so that no curvature term is missing. The
-gradient is clipped in the metric, ||C^(1/2) g_i|| <= clip. Negative eigenvalues, which the noise makes, count as 0.
+F, the Fisher information of one record, is a mean over the first `adapt` steps of sum_i g_i g_i^T / (q n), step t with
+weight t^3 so that the way from the start is forgotten. It needs the records too, so each of these steps releases it
+with noise of its own before it releases the gradient, and both sums of the step, over one batch, are priced as one
+Gaussian release: 1/sigma^2 = 1/sigma_g^2 + 1/sigma_F^2. Afterwards C stands still, so that no curvature term is
+missing. The gradient is clipped in the metric, ||C^(1/2) g_i|| <= clip. Negative eigenvalues, which the noise makes,
+count as 0.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
 
     def learnt(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
         found = oracle.fisher(state.position, control.fisher_noise) / setting.expected_batch
-        fisher = state.fisher + (found - state.fisher) / (t + 1)
+        fisher = state.fisher + (found - state.fisher) * 4 / (t + 4)
         values, vectors = jnp.linalg.eigh(fisher)
         values = jnp.maximum(values, 0.0)
         inverse = 1 / (values + regularisation * jnp.mean(values) + 1e-30)
@@ -86,14 +88,14 @@ def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
         return fisher, (vectors * root) @ vectors.T
 
     def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        noisy = oracle.gradient(state.position, control.noise, state.factor) / setting.expected_batch
-        prior = setting.prior(state.position) / setting.n
-        position = state.position - control.step_size * state.factor @ (state.factor @ prior + noisy)
         fisher, factor = jax.lax.cond(
             t < adapt,
             lambda: learnt(state, control, t, oracle),
             lambda: (state.fisher, state.factor),
         )
+        noisy = oracle.gradient(state.position, control.noise, factor) / setting.expected_batch
+        prior = setting.prior(state.position) / setting.n
+        position = state.position - control.step_size * factor @ (factor @ prior + noisy)
         return State(position, fisher, factor)
 
     return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)

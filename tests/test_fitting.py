@@ -125,14 +125,29 @@ def test_several_datasets_need_a_name(tmp_path):
 BAD = {
     "ragged X": ({"data": ([[1.0, 2.0, 3.0], [1.0]], [0, 1])}, "X is ragged"),
     "empty": ({"data": (np.zeros((0, 3)), np.zeros(0))}, "at least one record"),
-    "NaN in X": ({"data": (np.full((4, 3), np.nan), np.zeros(4))}, "X is not finite in row 0"),
-    "infinity in y": ({"data": (X, np.where(np.arange(500) == 7, np.inf, Y))}, "y is not finite in row 7"),
-    "too large": ({"data": (X.astype(np.float64) * 1e300, Y)}, "X is not finite"),
+    "NaN in X": ({"data": (np.full((4, 3), np.nan), np.zeros(4))}, "X is missing, infinite or above 3e38 in row 0"),
+    "infinity in y": (
+        {"data": (X, np.where(np.arange(500) == 7, np.inf, Y))},
+        "infinite or above 3e38 in row 7",
+    ),
+    "too large": ({"data": (X.astype(np.float64) * 1e300, Y)}, "X is missing, infinite or above"),
     "labels": ({"data": (X, Y + 1)}, r"y\[\d+\] is not a label"),
     "labels of softmax": ({"data": (X, Y - 1), "model": softmax_regression(3, 2)}, "is not a label"),
     "columns": ({"data": (X[:, :2], Y)}, "2 columns but the model has dimension = 3"),
     "rows": ({"data": (X, Y[:-1])}, "different numbers of rows"),
     "text": ({"data": (X, np.array(["a"] * 500))}, "y is ragged or not numeric"),
+    "complex": ({"data": (X * 1j, Y)}, "not numeric"),
+    "masked": ({"data": (np.ma.masked_array(X, X > 2), Y)}, "masked"),
+    "forgotten call": ({"sampler": confide.sgld}, "when called"),
+    "unwritable checkpoint": ({"checkpoint": "x" * 252}, "cannot be written"),
+    "integer prior": (
+        {
+            "model": confide.models.from_functions(
+                log_prior=lambda w: 0, log_likelihood=lambda w, x, y: w @ x, start=np.zeros(3)
+            )
+        },
+        "cannot be evaluated",
+    ),
     "no tuple": ({"data": X}, r"give \(X, y\)"),
     "three arrays": ({"data": (X, Y, Y)}, r"give \(X, y\)"),
     "matrix y": ({"data": (X, np.stack([Y, Y], 1))}, "one number per record"),
@@ -430,8 +445,16 @@ def test_a_chain_that_diverges_is_refused():
         confide.sample(linear_regression(3), (X * 100, Y), confide.sgld(10.0), steps=500, key=0)
 
 
-def test_the_progress_bar_shows_speed_and_epsilon(capsys):
-    fit(progress=True, steps=1000)
+def test_a_rich_budget_is_not_wasted_on_a_long_clip():
+    """The planned clip stays where the largest steps still cover the time that it buys."""
+    found = fit(budget=confide.Budget(epsilon=1000.0, delta=1e-5), steps=2000, key=0)
+    assert found.plan["step_size"] * found.plan["steps"] >= 0.99 * 2 * 500 / 9
+    assert np.array_equal(np.sign(found.draws["weights"].mean(axis=(0, 1))), [1, -1, 1])
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_the_progress_bar_shows_speed_and_epsilon(capsys, chains):
+    fit(progress=True, steps=1000, chains=chains)
     shown = capsys.readouterr().err
     assert "steps/s" in shown
     assert "epsilon 1" in shown

@@ -151,6 +151,13 @@ def _discrete(x, y=None):
         numpyro.sample("y", dist.Normal(w, 1.0), obs=y)
 
 
+def _moving_support(x, y=None):
+    a = numpyro.sample("a", dist.LogNormal(0.0, 1.0))
+    b = numpyro.sample("b", dist.Uniform(0.0, a))
+    with numpyro.plate("records", x.shape[0]):
+        numpyro.sample("y", dist.Normal(b, 1.0), obs=y)
+
+
 def _param(x, y=None):
     w = numpyro.param("w", 0.0)
     with numpyro.plate("records", x.shape[0]):
@@ -177,6 +184,7 @@ def _broken(x, y=None):
         (_two_plates, "2 plates"),
         (_data_prior, "depends on the data"),
         (_discrete, "discrete"),
+        (_moving_support, "support of site 'b'"),
         (_param, "parameter without a prior"),
         (_nothing_observed, "observes nothing"),
         (_broken, "not today"),

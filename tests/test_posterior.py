@@ -125,7 +125,8 @@ def test_a_saved_posterior_holds_no_record_no_key_and_nothing_unpaid(fitted, tmp
     assert set(record) == {"format", "guarantee", "plan", "model", "variables"}
     public = {
         "model", "sampler", "step_size", "schedule", "temperature", "records", "parameters", "steps", "chains",
-        "batch_size", "clip", "last_step_size", "burn_in", "thin", "draws", "noise", "budget", "epsilon",
+        "batch_size", "clip", "last_step_size", "diffusion_time", "burn_in", "thin", "draws", "noise",
+        "budget", "epsilon",
     }  # fmt: skip
     assert set(record["plan"]) <= public
 
@@ -166,6 +167,22 @@ def test_models_of_the_users_own_must_be_given_again(tmp_path):
     assert Posterior.load(path, model=model).predict(X[:4, 0]).shape == (4,)
     with pytest.raises(Refused, match="simulate"):
         found.interval(X[:4, 0])
+
+
+def test_awkward_names_and_numbers_survive_a_file(tmp_path):
+    """Names that collide, or that the file's format does not allow, and settings given as NumPy scalars."""
+    start = {"a.b": 0.0, "a": {"b": 0.0}, "net/w": 0.0, "draw": 0.0, "list": [0.0, 0.0]}
+    model = models.from_functions(
+        log_prior=lambda p: -0.5 * sum(leaf**2 for leaf in jax.tree.leaves(p)),
+        log_likelihood=lambda p, x: -0.5 * (x - p["draw"]) ** 2,
+        start=start,
+    )
+    settings = {"clip": np.float32(1.0), "sampler": confide.sgld(temperature=np.float32(1.0))}
+    found = confide.fit(model, (X[:, 0],), BUDGET, steps=50, verbose=False, **settings)
+    assert len(found.summary()) == 6
+    loaded = Posterior.load(found.save(tmp_path / "names"))
+    assert jax.tree.structure(loaded.draws) == jax.tree.structure(found.draws)
+    assert np.array_equal(loaded.draws["a"]["b"], found.draws["a"]["b"])
 
 
 def test_what_is_not_a_posterior_is_refused(tmp_path):

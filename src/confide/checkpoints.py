@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from confide import checks
 from confide.checks import Refused
 
 
@@ -58,11 +60,11 @@ def read(path: Path) -> Checkpoint | None:
     if path.stat().st_mode & 0o077:
         raise Refused(f"checkpoint {str(path)!r} can be read by others, and so can its key: delete it and start afresh")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stored, np.load(stored, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = [file[f"array{i}"] for i in range(head["arrays"])]
         return Checkpoint(**head | {"key": bytes.fromhex(head["key"]), "arrays": arrays})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Refused(f"checkpoint {str(path)!r} cannot be read: {error}; delete it to start afresh") from None
 
 
@@ -79,7 +81,14 @@ def _draft(path: Path) -> Path:
 def checked_path(path: str | os.PathLike[str] | None) -> Path | None:
     if path is None:
         return None
+    checks.instance(str | os.PathLike, checkpoint=path)
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise Refused(f"checkpoint {str(path)!r} is a folder or lies in none: give a file in a folder that exists")
+    try:  # whether it can be written, before anything is paid for
+        _draft(path).unlink(missing_ok=True)
+        os.close(os.open(_draft(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        _draft(path).unlink()
+    except OSError as error:
+        raise Refused(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
     return path

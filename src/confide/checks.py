@@ -33,12 +33,18 @@ def number(name: str, value: Any) -> float:
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise Refused(f"{name} = {value!r} is not a number: give a finite number") from None
+        raise Refused(f"{name} = {_short(value)} is not a number: give a finite number") from None
     if not math.isfinite(result):
         raise Refused(f"{name} = {result} is not finite: give a finite number")
     if abs(result) > EXTREME or 0 < abs(result) < 1 / EXTREME:
         raise Refused(f"{name} = {result:g} is out of range: give a number between {1 / EXTREME:g} and {EXTREME:g}")
     return result
+
+
+def _short(value: Any) -> str:
+    """On one line, and short: it may be a whole table."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def positive(**arguments: Any) -> float:
@@ -85,7 +91,7 @@ def count(**arguments: Any) -> int:
 def one_of(choices: Collection[str], **arguments: Any) -> str:
     """The one argument given by name, if it is among the choices."""
     ((name, value),) = arguments.items()
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise Refused(f"{name} = {value!r} is unknown: choose one of {', '.join(map(repr, choices))}")
     return value
 
@@ -94,7 +100,10 @@ def instance(kind: Any, **arguments: Any) -> None:
     """The one argument given by name is of the given kind."""
     ((name, value),) = arguments.items()
     if not isinstance(value, kind):
-        raise Refused(f"{name} = {str(value)[:60]!r} is not of the kind {getattr(kind, '__name__', kind)}: give one")
+        raise Refused(
+            f"{name} = {str(value)[:60]!r} is not of the kind {getattr(kind, '__name__', kind)}: give one"
+            + (", as the function returns when called" if callable(value) and not isinstance(value, type) else "")
+        )
 
 
 def positive_vector(*, upper: float = math.inf, **arguments: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from confide import noise as noises
 from confide.accountants import profile
 from confide.budget import Budget, Guarantee
 from confide.checks import Refused
-from confide.events import Event
+from confide.events import Event, compose
 from confide.inputs import checked_data
 from confide.jobs import Asked
 from confide.kernel import gaussian_event
@@ -110,7 +110,9 @@ def fit(
         mark = checkpoints.fingerprint(plan | {"event": event.to_json(), "model": _digest(model, arrays)}, arrays)
         if resumed is not None and resumed.fingerprint != mark:
             raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
-    receipt = "" if account is None else _charged(*account, event, resumed)
+    receipt = "" if resumed is None else resumed.receipt
+    if account is not None:
+        receipt = _charged(*account, event, resumed)
     with shown(job.steps, lambda t: _spent(job, t, guarantee), progress) as report:
         kept = run.execute(
             job,
@@ -216,7 +218,8 @@ def _assumed(noise: Noise, given: bool) -> tuple[str, ...]:
 def _spent(job: Job, step: int, guarantee: Guarantee) -> float:
     """For the progress bar: what the steps so far would cost by themselves, from the quick accountant."""
     so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-    cost = profile(gaussian_event(job.setting, so_far), guarantee.neighbours, "moments").epsilon(guarantee.delta)
+    event = compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+    cost = profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta)
     return min(cost, guarantee.epsilon)
 
 
@@ -233,6 +236,7 @@ def _plan(model: Model, sampler: Sampler, job: Job, noise: Noise) -> dict[str, A
         "clip": None if np.isinf(setting.clip) else setting.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
+        "diffusion_time": float(sizes.sum()),
         "burn_in": job.burn_in,
         "thin": job.thin,
         "draws": job.kept,
@@ -253,6 +257,8 @@ def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
             f"by {plan['sampler']} at temperature {plan['temperature']:g}",
             f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
             f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
+            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the mean log likelihood curves by less "
+            f"than {1 / plan['diffusion_time']:.1g} will not have settled",
             f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
             f"of a budget of {budget['epsilon']:g}",
         )

@@ -20,11 +20,19 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
     arrays = []
     for name, column in zip(names, data, strict=True):
         try:
+            if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
+                raise Refused(f"{name} has masked entries: remove or impute such records first")
             array = np.asarray(column)
+            if array.dtype.kind == "O":
+                array = array.astype(np.float64)
             if array.dtype.kind not in "biuf":
-                array = array.astype(np.float32)
+                raise TypeError
+        except Refused:
+            raise
         except (TypeError, ValueError):
-            raise Refused(f"{name} is ragged or not numeric: give an array with one row per record") from None
+            raise Refused(
+                f"{name} is ragged or not numeric: give numbers, one row per record, and labels as 0, 1, ..."
+            ) from None
         if array.ndim == 0 or array.shape[0] == 0 or array.size == 0:
             raise Refused(f"{name} has shape {array.shape}: give at least one record")
         array = _single(array, whole=array.dtype.kind in "biu" and model.linear is None)
@@ -32,7 +40,9 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
             rows = array[first : first + 4096]
             if not np.all(np.isfinite(rows)):
                 bad = first + int(np.argwhere(~np.isfinite(rows))[0][0])
-                raise Refused(f"{name} is not finite in row {bad}: remove or impute such records first")
+                raise Refused(
+                    f"{name} is missing, infinite or above 3e38 in row {bad}: remove, impute or rescale first"
+                )
         arrays.append(array)
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))

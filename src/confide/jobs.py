@@ -71,11 +71,12 @@ def private_job(
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event."""
     chains = checks.count(chains=asked.chains)
-    clip = checks.positive(clip=_clip(budget, chains) if asked.clip is None else asked.clip)
+    steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
+    clip = checks.positive(clip=_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
     if not SMALLEST_CLIP <= clip <= 1 / SMALLEST_CLIP:
         raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
     parts = _parts(model, data, asked, clip, key)
-    setting, steps = parts.setting, parts.steps
+    setting = parts.setting
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
     buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
@@ -127,10 +128,13 @@ def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
     )
 
 
-def _clip(budget: Budget, chains: int) -> float:
-    """3 mu of one chain's share; calibrate_noise counts the sensitivity of the neighbouring relation in."""
+def _clip(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """3 mu of one chain's share, but no more than the largest steps can follow for as long as that clip would buy.
+
+    calibrate_noise counts the sensitivity of the neighbouring relation in.
+    """
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return CLIP / multiplier / math.sqrt(chains)
+    return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
 
 
 def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:
@@ -168,7 +172,7 @@ def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
     gradient = jax.grad(lambda flat, *row: model.log_likelihood(parts.unravel(flat), *row))
     every = jax.vmap(gradient, (None, *[0] * len(some)))
     found = np.asarray(every(jnp.asarray(parts.starts[0], jnp.float32), *some), np.float64)
-    return 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12)
+    return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
 
 
 def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:
@@ -226,9 +230,19 @@ def _check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Arra
 def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
     """Likelihood and prior of the model as programs."""
     example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
+
+    def likelihood(flat: jax.Array, *row: Any) -> Any:
+        return model.log_likelihood(unravel(flat), *row)
+
+    def prior(flat: jax.Array) -> Any:
+        return model.log_prior(unravel(flat))
+
     try:
-        likelihood = jax.make_jaxpr(lambda flat, *row: model.log_likelihood(unravel(flat), *row))(flat, *example)
-        return likelihood, jax.make_jaxpr(lambda flat: model.log_prior(unravel(flat)))(flat)
+        programs = jax.make_jaxpr(likelihood)(flat, *example), jax.make_jaxpr(prior)(flat)
+        if all([value.shape for value in program.out_avals] == [()] for program in programs):
+            jax.eval_shape(jax.grad(likelihood), flat, *example)
+            jax.eval_shape(jax.grad(prior), flat)
+        return programs
     except Refused:
         raise
     except Exception as error:

@@ -108,14 +108,16 @@ class Posterior:
     def summary(self) -> Any:
         """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ."""
         data = self.to_arviz()
-        logging.disable(logging.WARNING)  # that R-hat needs two chains shows in the table
+        before = logging.root.manager.disable
+        logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
             return _arviz().summary(data, kind="all" if self.size >= 4 else "stats")
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(before)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write draws.nc and posterior.json into the folder `path`, which is made."""
+        checks.instance(str | os.PathLike, path=path)
         folder = Path(path)
         if folder.exists() and not folder.is_dir():
             raise Refused(f"path = {str(folder)!r} is a file: give a folder")
@@ -132,7 +134,7 @@ class Posterior:
         }
         # Last, and in one move: a folder without it is not a posterior.
         draft = folder / ".posterior.json"
-        draft.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n")
+        draft.write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
         draft.replace(folder / "posterior.json")
         return folder
 
@@ -141,6 +143,7 @@ class Posterior:
         """The posterior that `save` wrote; give the model again where it was built from your own functions."""
         import xarray
 
+        checks.instance(str | os.PathLike, path=path)
         folder = Path(path)
         try:
             record = json.loads((folder / "posterior.json").read_text())
@@ -172,7 +175,9 @@ class Posterior:
 
     def _rows(self, x: Any) -> np.ndarray:
         try:
-            rows = np.asarray(x, np.float32)
+            rows = np.asarray(x)
+            whole = rows.dtype.kind in "biu" and self._known().linear is None
+            rows = rows.astype(np.int32 if whole else np.float32)
         except (TypeError, ValueError):
             raise Refused("X is not an array of numbers: give one row per record") from None
         settings = self._known().settings or {}
@@ -202,6 +207,8 @@ class Posterior:
 
     def _quantiles(self, function: Any, draws: Any, x: Any, levels: np.ndarray) -> np.ndarray:
         rows = self._rows(x)
+        if not len(rows):
+            raise Refused("X has no rows: give at least one")
         every = jax.jit(jax.vmap(function, (0, None)))
         step = max(1, BATCH // (self.chains * self.size))
         parts = [
@@ -223,8 +230,13 @@ def _named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
     rows = []
     for keys, array in jax.tree_util.tree_flatten_with_path(tree)[0]:
         route = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", str(key)))) for key in keys]
-        route = [part if isinstance(part, int) else str(part) for part in route]
-        rows.append((".".join(map(str, route)) or "parameters", route, array))
+        listed = [isinstance(key, jax.tree_util.SequenceKey) for key in keys]
+        route = [part if in_list else str(part) for part, in_list in zip(route, listed, strict=True)]
+        name = ".".join(map(str, route)).replace("/", ".") or "parameters"
+        taken = {"chain", "draw", *(row[0] for row in rows)}
+        while name in taken:
+            name += "_"
+        rows.append((name, route, array))
     return rows
 
 
@@ -232,6 +244,6 @@ def _nested(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
     """Dicts and lists along the routes; a tuple comes back as a list, a named tuple as a dict."""
     if len(arrays) == 1 and not arrays[0][0]:
         return arrays[0][1]
-    heads = list(dict.fromkeys(route[0] for route, _ in arrays))
+    heads: list[str | int] = list(dict.fromkeys(route[0] for route, _ in arrays))
     branches = {head: _nested([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
     return list(branches.values()) if all(isinstance(head, int) for head in heads) else branches

@@ -20,7 +20,7 @@ from confide.models.priors import LogPrior, Parameters
 def mlp(
     dimension: int,
     classes: int | None = None,
-    hidden: Sequence[int] = (32,),
+    hidden: int | Sequence[int] = (32,),
     prior_scale: float = 1.0,
     noise_scale: float = 1.0,
     *,
@@ -33,6 +33,7 @@ def mlp(
     dimension, noise_scale = checks.count(dimension=dimension), checks.positive(noise_scale=noise_scale)
     if classes is not None and checks.count(classes=classes) < 2:
         raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2, or None for regression")
+    hidden = (hidden,) if isinstance(hidden, int) else hidden
     hidden = tuple(checks.count(hidden=width) for width in hidden)
     sizes = (dimension, *hidden, classes or 1)
     variance = noise_scale**2

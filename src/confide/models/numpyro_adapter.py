@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide import checks
 from confide.checks import Refused
 from confide.models.model import Data, Kind, Model
 from confide.models.priors import Parameters
@@ -35,12 +36,13 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
         import numpyro
     except ImportError:
         raise Refused("numpyro is not installed: install it to use its models") from None
+    checks.one_of(("classification", "regression", "other"), kind=kind)
     if not callable(model):
         raise Refused(f"model = {model!r} is not a function: give a NumPyro model")
     from numpyro.distributions.transforms import biject_to
 
-    def trace(latents: dict[str, Any] | None, arguments: Any) -> dict[str, Any]:
-        handled = numpyro.handlers.seed(model, jax.random.key(0))
+    def trace(latents: dict[str, Any] | None, arguments: Any, seed: int = 0) -> dict[str, Any]:
+        handled = numpyro.handlers.seed(model, jax.random.key(seed))
         if latents is not None:
             handled = numpyro.handlers.substitute(handled, data=latents)
         return numpyro.handlers.trace(handled).get_trace(*arguments)
@@ -161,6 +163,10 @@ def _latents(trace: Callable[..., dict[str, Any]], biject_to: Any, shapes: Any) 
         if not np.allclose(site["fn"].log_prob(site["value"]), other[name]["fn"].log_prob(site["value"])):
             raise Refused(f"the prior of site {name!r} depends on the data: make it depend on public numbers alone")
         bijections[name] = biject_to(site["fn"].support)
+        again = trace(None, _zeros(shapes, 1), seed=1)[name]
+        point = jnp.full(jnp.shape(bijections[name].inv(site["value"])), 0.3)
+        if not np.allclose(bijections[name](point), biject_to(again["fn"].support)(point)):
+            raise Refused(f"the support of site {name!r} depends on another variable: rescale a fixed one, or {REMEDY}")
     if not bijections:
         raise Refused("the NumPyro model has no latent variable: there is nothing to learn")
     if not any(_observed(site) for site in one.values()):

@@ -257,8 +257,8 @@ def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
             f"by {plan['sampler']} at temperature {plan['temperature']:g}",
             f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
             f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
-            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the mean log likelihood curves by less "
-            f"than {1 / plan['diffusion_time']:.1g} will not have settled",
+            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
+            f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
             f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
             f"of a budget of {budget['epsilon']:g}",
         )

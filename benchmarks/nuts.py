@@ -55,6 +55,7 @@ def ours(x, y):
             burn_in=WARM_UP,
             draws=STEPS - WARM_UP,
             batch_size=len(x),
+            chains=4,
             key=0,
         )
     return np.asarray(found.draws["weights"], np.float64)

@@ -11,6 +11,8 @@ likelihood: records whose gradient is longer than the clip count less, and what 
 clipped likelihood, whose weights are larger than the plain one's. Who knows a bound on the gradients (for logistic
 regression the largest norm of a row) and has the budget for it gives that as the clip, and nothing is bent. Features
 should be of order one.
+
+A rich budget is not spent on a long clip: the planned one is at most what `LARGEST` steps can follow for that time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Named collections of images: pixels as bytes, (rows, height, width) grey or (rows, height, width, 3) in colour.
 
-Each is read in its official form, or from lossless WebP grids: pictures of equal tiles, row by row, named by the records
-that they hold, with the labels in an .npz file. A grid may hold the first records alone; the log then says how many.
+Each is read in its official form, or from lossless WebP grids: pictures of equal tiles, row by row, named by the
+records that they hold, with the labels in an .npz file. Grids may hold a part of the records; the log says how many.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ def idc(folder: str | os.PathLike[str] | None = None) -> Grouped:
     """Invasive ductal carcinoma: 50 x 50 patches in colour of stained breast tissue; y = 1 where there is carcinoma.
 
     277,524 patches of 279 patients (Cruz-Roa et al. 2014; Janowczyk and Madabhushi 2016); see the page that you take
-    them from for the licence. `group` is the patient's number: one patient gives many patches, so split by patient. Rows
-    are ordered by patient. Read from the folder IDC_regular_ps50_idx5 of the official archive, without the patches that
-    are cut off at a border, or from WebP grids, which may hold a sample. No source serves it without registration, so it
-    is never downloaded.
+    them from for the licence. `group` is the patient's number: one patient gives many patches, so split by patient.
+    Rows are ordered by patient. Read from the folder IDC_regular_ps50_idx5 of the official archive, without the patches
+    that are cut off at a border, or from WebP grids, which may hold a sample. No source serves it without registration,
+    so it is never downloaded.
     """
     path = places.held("idc", ("meta.npz", "IDC_regular_ps50_idx5"), folder)
     if path is None:

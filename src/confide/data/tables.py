@@ -21,61 +21,8 @@ from confide.data import openml, places
 from confide.data.shapes import Arrays, Records, Split
 from confide.encoding import encode
 
-COLUMNS = {
-    "adult": (
-        "age",
-        "workclass",
-        "fnlwgt",
-        "education",
-        "education-num",
-        "marital-status",
-        "occupation",
-        "relationship",
-        "race",
-        "sex",
-        "capital-gain",
-        "capital-loss",
-        "hours-per-week",
-        "native-country",
-        "income",
-    ),
-    "abalone": (
-        "sex",
-        "length",
-        "diameter",
-        "height",
-        "whole_weight",
-        "shucked_weight",
-        "viscera_weight",
-        "shell_weight",
-        "rings",
-    ),
-    "german_credit": (
-        "checking_account",
-        "duration",
-        "credit_history",
-        "purpose",
-        "credit_amount",
-        "savings",
-        "employment_since",
-        "installment_rate",
-        "personal_status_and_sex",
-        "other_debtors",
-        "residence_since",
-        "property",
-        "age",
-        "other_installment_plans",
-        "housing",
-        "existing_credits",
-        "job",
-        "dependants",
-        "telephone",
-        "foreign_worker",
-        "credit_risk",
-    ),
-}
 FILES = {"adult": "adult.data", "abalone": "abalone.data", "german_credit": "german.data"}
-NAMES = (*COLUMNS, "breast_cancer")
+NAMES = (*FILES, "breast_cancer")
 
 
 def schema_path(name: str) -> Path:
@@ -99,11 +46,12 @@ def table(name: str, folder: str | os.PathLike[str] | None = None, *, test: bool
         return _breast_cancer()
     file = "adult.test" if test else FILES[name]
     path = places.find(name, file, folder, otherwise=functools.partial(openml.write_file, name, file))
-    rows = _rows(path, len(COLUMNS[name]), " " if name == "german_credit" else ",")
+    columns = tuple(column.name for column in schema.load(schema_path(name)).columns)  # in the order of the file
+    rows = _rows(path, len(columns), " " if name == "german_credit" else ",")
     if name == "adult":
         for row in rows:
             row[-1] = row[-1].rstrip(".")  # as the test file ends its labels
-    return Records(COLUMNS[name], rows)
+    return Records(columns, rows)
 
 
 def _rows(path: Path, width: int, delimiter: str) -> list[list[str]]:
@@ -201,7 +149,9 @@ def _in_unit_interval(column: schema.Column, values: Sequence[str]) -> np.ndarra
         assert column.high is not None
         shifted = np.array(values, dtype=np.float64) - column.low
     except (KeyError, ValueError):
-        raise Refused(f"column {column.name!r} of adult holds a value that is not documented: is it the original file?")
+        raise Refused(
+            f"column {column.name!r} of adult holds a value that is not documented: is it the original?"
+        ) from None
     if column.scale == "log":
         share = np.log1p(shifted) / math.log1p(column.high - column.low)
     else:

@@ -191,7 +191,7 @@ def digits() -> Arrays:
     """
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
+    bunch: Any = load_digits()
     return Arrays(bunch.images.astype(np.uint8), bunch.target.astype(np.int32))
 
 

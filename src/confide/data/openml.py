@@ -12,6 +12,7 @@ import socket
 import warnings
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 from confide.data.places import PIECE, TIMEOUT, NotDownloaded, write
 
@@ -87,7 +88,11 @@ def _fetched(name: str) -> list[list[str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns before each further attempt
-            frame = fetch_openml(data_id=DATASETS[name], as_frame=True, parser="auto", cache=False, n_retries=1).frame
+            # The other parser fails on the classes of abalone, which are numbers (scikit-learn 1.9 with pandas 3).
+            bunch: Any = fetch_openml(
+                data_id=DATASETS[name], as_frame=True, parser="liac-arff", cache=False, n_retries=1
+            )
+            frame = bunch.frame
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise NotDownloaded(f"{where}: {getattr(reason, 'strerror', None) or reason}") from None
@@ -101,8 +106,8 @@ def _fetched(name: str) -> list[list[str]]:
     return [[_text(cell) for cell in row] for row in cells]
 
 
-def _text(cell: object) -> str:
-    return cell.strip() if isinstance(cell, str) else f"{float(cell):.15g}"  # pyright: ignore[reportArgumentType]
+def _text(cell: Any) -> str:
+    return cell.strip() if isinstance(cell, str) else f"{float(cell):.15g}"
 
 
 def _adult_split(rows: list[list[str]]) -> tuple[list[list[str]], list[list[str]]]:

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _rows(path: Path, width: int, delimiter: str) -> list[list[str]]:
 def _breast_cancer() -> Records:
     from sklearn.datasets import load_breast_cancer
 
-    bunch = load_breast_cancer()
+    bunch: Any = load_breast_cancer()
     columns = (*map(str, bunch.feature_names), "diagnosis")
     diagnoses = [str(bunch.target_names[target]) for target in bunch.target]
     rows = [[*map(repr, row), diagnosis] for row, diagnosis in zip(bunch.data.tolist(), diagnoses, strict=True)]
@@ -150,7 +151,7 @@ def _in_unit_interval(column: schema.Column, values: Sequence[str]) -> np.ndarra
         shifted = np.array(values, dtype=np.float64) - column.low
     except (KeyError, ValueError):
         raise Refused(
-            f"column {column.name!r} of adult holds a value that is not documented: is it the original?"
+            f"column {column.name!r} of adult holds an undocumented value: is it the original file?"
         ) from None
     if column.scale == "log":
         share = np.log1p(shifted) / math.log1p(column.high - column.low)

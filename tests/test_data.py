@@ -61,6 +61,7 @@ def elsewhere(tmp_path, monkeypatch):
     """A user without datasets, whose cache folder is empty."""
     monkeypatch.delenv("CONFIDE_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")  # the servers of these tests are on this machine
     return tmp_path / "cache" / "confide" / "data"
 
 

@@ -47,6 +47,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
+    "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],

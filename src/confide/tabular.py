@@ -6,6 +6,7 @@ a killed run needs to go on is kept by `confide.pending`.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import uuid
@@ -15,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from confide import checks, encoding, fitting, models, pending, samplers, schema, tables
+from confide import checks, encoding, fitting, jobs, models, pending, samplers, schema, tables
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
@@ -131,15 +132,17 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
     described, model, data = prepared
     checkpoint = folder / pending.CHECKPOINT
     try:
+        budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
+        clip = _clip(model, described, budget, request, len(data[0])) if request.clip is None else request.clip
         posterior = fitting.completed(
             model,
             data,
-            Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours),
+            budget,
             chosen_sampler(request),
             Asked(
                 request.steps,
                 request.batch_size,
-                request.clip,
+                clip,
                 request.chains,
                 request.draws,
                 request.burn_in,
@@ -201,6 +204,22 @@ def _noise(target: Column, given: float | None) -> float:
     assert target.low is not None
     assert target.high is not None
     return 2.0 * checks.positive(noise_scale=given) / (target.high - target.low)
+
+
+def _clip(model: Model, described: Schema, budget: Budget, request: Request, n: int) -> float | None:
+    """Half of the longest gradient that the schema's norm bound allows, as far as the budget goes; None: as any model.
+
+    |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
+    deviations, 2 / noise_scale.
+    """
+    longest = {
+        "logistic_regression": 1.0,
+        "softmax_regression": math.sqrt(2),
+        "linear_regression": 2.0 / (model.settings or {}).get("noise_scale", 1.0),
+    }.get(model.name)
+    if longest is None or budget.delta == 0:
+        return None
+    return jobs.bounded_clip(budget, n, longest * described.bound, checks.count(chains=request.chains))
 
 
 def chosen_sampler(request: Request) -> samplers.Sampler:

@@ -208,6 +208,7 @@ def test_a_clip_beyond_single_precision_is_refused(clip):
         fit(clip=clip)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(("size", "label"), [(1e-20, 1e38), (1e-20, 1e22), (1e20, 1.0)])
 def test_no_record_carries_the_chain_away(size, label):
     """A record of extreme size moves no draw further than its clip allows, full batch and same noise."""
@@ -329,6 +330,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(
     ("sampler", "noise", "chains"),
     [("sgld", "default", 1), ("sghmc", "default", 2), ("sgld", "secure", 1)],
@@ -463,6 +465,7 @@ def test_the_progress_bar_shows_speed_and_epsilon(capsys, chains):
 # On real data.
 
 
+@pytest.mark.optimised
 @needs_data
 @pytest.mark.parametrize(("epsilon", "bar"), [(0.5, 0.844), (0.1, 0.835), (0.05, 0.80)])
 def test_accuracy_on_adult_with_default_settings(epsilon, bar):
@@ -500,6 +503,7 @@ def test_memory_does_not_grow_with_the_data():
     assert float(done.stdout) < 0.15
 
 
+@pytest.mark.optimised
 @needs_data
 def test_sample_agrees_with_nuts_on_part_of_adult():
     """2,000 people, 9 features: means within 0.1 sd, sds within 10%, as `benchmarks/nuts.py` shows for all of them.

@@ -20,6 +20,7 @@ FLOORS = [
     "ledger",
     "planning",
     "data",
+    "scaling",
     "models",
     "inputs",
     "batches",
@@ -33,6 +34,7 @@ FLOORS = [
     "progress",
     "jobs",
     "fitting",
+    "estimators",
     "experiments",
     "cli",
 ]

@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
+    from confide.estimators import (
+        PrivateLinearRegression,
+        PrivateLogisticRegression,
+        PrivateSoftmaxClassifier,
+        SpendsBudgetWarning,
+    )
     from confide.fitting import fit, sample
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
@@ -31,8 +37,12 @@ _HOMES = {
     "NotPrivateWarning": "posterior",
     "Plan": "planning",
     "Posterior": "posterior",
+    "PrivateLinearRegression": "estimators",
+    "PrivateLogisticRegression": "estimators",
+    "PrivateSoftmaxClassifier": "estimators",
     "Refused": "checks",
     "Sampler": "samplers",
+    "SpendsBudgetWarning": "estimators",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
     "calibrate_steps": "calibration",
@@ -60,6 +70,7 @@ _MODULES = (
     "checkpoints",
     "checks",
     "data",
+    "estimators",
     "events",
     "experiments",
     "fitting",
@@ -75,6 +86,7 @@ _MODULES = (
     "progress",
     "run",
     "samplers",
+    "scaling",
     "shares",
     "step_sizes",
 )
@@ -88,8 +100,12 @@ __all__ = [
     "NotPrivateWarning",
     "Plan",
     "Posterior",
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+    "PrivateSoftmaxClassifier",
     "Refused",
     "Sampler",
+    "SpendsBudgetWarning",
     "calibrate",
     "calibrate_noise",
     "calibrate_steps",

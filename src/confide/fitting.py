@@ -52,6 +52,7 @@ def fit(
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
     verbose: bool = True,
+    assumptions: tuple[str, ...] = (),
 ) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 
@@ -74,6 +75,7 @@ def fit(
         checkpoint: a file of secrets from which the same call goes on after an interruption.
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
+        assumptions: sentences for the guarantee about what was done to the data before.
     """
     checks.instance(Budget, budget=budget)
     sampler = sgld() if sampler is None else sampler
@@ -86,6 +88,7 @@ def fit(
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     checks.positive(checkpoint_seconds=checkpoint_seconds)
+    checks.instance(tuple, assumptions=assumptions)
     account = _account(ledger, dataset)
     place = checkpoints.checked_path(checkpoint)
     arrays = checked_data(model, data)
@@ -95,7 +98,10 @@ def fit(
     asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
     job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
     guarantee = accounting.guarantee(
-        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, given)
+        event,
+        delta=budget.delta,
+        neighbours=budget.neighbours,
+        assumptions=(*_assumed(noise, given), *assumptions),
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(

@@ -19,6 +19,10 @@ FLOORS = [
     "shares",
     "ledger",
     "planning",
+    "schema",
+    "tables",
+    "encoding",
+    "drafts",
     "data",
     "scaling",
     "models",
@@ -34,18 +38,26 @@ FLOORS = [
     "progress",
     "jobs",
     "fitting",
+    "pending",
+    "tabular",
+    "predictions",
+    "report",
     "estimators",
     "experiments",
+    "demonstration",
     "cli",
 ]
 INSIDE = {
+    "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "report": ["content", "page", "__init__"],
+    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }
-PROMISE = FLOORS[: FLOORS.index("data") + 1]
-ALLOWED_OUTSIDE = {"numpy", "scipy", "dp_accounting"}
+PROMISE = FLOORS[: FLOORS.index("data")]
+ALLOWED_OUTSIDE = {"numpy", "scipy", "dp_accounting", "pyarrow"}
 ENTRANCES = {"__init__", "__main__"}
 
 

@@ -53,18 +53,15 @@ FROM_DATA = "from-data"
 _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
 )
-_SETTINGS = [
-    "epsilon",
-    "delta",
-    "neighbours",
-    "prior_scale",
-    "clip",
-    "steps",
-    "batch_size",
-    "chains",
-    "draws",
-    "burn_in",
-]
+_KEY_FROM_RECORDS = (
+    "The key of the noise was derived from the caller's random_state, the settings and the records, so that runs on "
+    "other records have noise of their own."
+)
+# What the noise must not be shared between, besides the records as they are used.
+_SETTINGS = (
+    *("epsilon", "delta", "neighbours", "prior_scale", "noise_scale"),
+    *("clip", "steps", "batch_size", "chains", "draws", "burn_in"),
+)
 # Whatever in scikit-learn fits clones of what it is given on overlapping parts of the records.
 _REPEATERS = tuple(
     f"sklearn.{name}"
@@ -103,6 +100,8 @@ class _PrivateLinear(BaseEstimator):
         design, target = self._design(X), y.astype(np.float32)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
         key = self._key(design, target)
+        if key is not None:
+            assumptions = (*assumptions, _KEY_FROM_RECORDS)
         _warn_of_repetition(budget, self.ledger is not None)
         self.posterior_ = fitting.fit(
             model(design.shape[1]),
@@ -137,7 +136,7 @@ class _PrivateLinear(BaseEstimator):
             raise Refused("noise = 'secure' takes its key from the operating system: leave random_state out")
         if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
             raise Refused("random_state is not a whole number: leave it out, and the operating system draws the key")
-        settings = [type(self).__name__, int(self.random_state), *(getattr(self, name) for name in _SETTINGS)]
+        settings = [type(self).__name__, int(self.random_state), *(getattr(self, name, None) for name in _SETTINGS)]
         if isinstance(self.sampler, Sampler):
             sizes = self.sampler.step_sizes(checks.count(steps=STEPS if self.steps is None else self.steps))[0]
             settings += [self.sampler.to_json(), hashlib.sha256(sizes.tobytes()).hexdigest()]
@@ -260,7 +259,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         classes: the labels that may occur; "from-data" reveals those that do, and the guarantee says so.
         prior_scale: standard deviation of the prior of the weights by the features as scaled to [-1, 1].
         ledger, dataset: charged by every `fit`, before the records are used.
-        random_state: makes the run repeatable. Whoever knows it can undo the noise: leave it out to publish.
+        random_state: makes the run repeatable. Whoever knows or guesses it can undo the noise: leave it out to publish.
         clip, steps, batch_size, chains, draws, burn_in, sampler, noise: see `confide.fit`.
 
     Attributes:
@@ -370,11 +369,12 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
 
     def predict(self, X: Any) -> np.ndarray:
         """The posterior mean of the target."""
-        return self._unscaled(_averaged(self._validated(X), self._weights(), lambda scores: scores))
+        return self._unscaled(self._validated(X) @ self._weights().mean(axis=0))
 
     def predict_interval(self, X: Any, probability: float = 0.9) -> np.ndarray:
         """An interval that holds the target with this posterior predictive probability: two numbers for each row."""
-        return self._unscaled(self.posterior_.interval(self._validated(X), probability))
+        design = self._validated(X)
+        return self._unscaled(self.posterior_.interval(design, probability))
 
     def _unscaled(self, values: Any) -> np.ndarray:
         return self._target.middle[0] + self._target.half[0] * np.asarray(values, np.float64)

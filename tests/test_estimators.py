@@ -280,9 +280,10 @@ def test_every_fold_warns_and_is_charged_until_the_budget_is_spent(patients):
     assert len(patients.history("patients")) == 2
     with (
         pytest.warns(confide.SpendsBudgetWarning, match="charged to the ledger"),
-        pytest.raises(confide.BudgetExceeded),
+        pytest.raises(confide.BudgetExceeded) as refused,
     ):
         cross_val_score(model, X, Y, cv=2, error_score="raise")
+    assert pickle.loads(pickle.dumps(refused.value)).left == refused.value.left  # as folds in other processes need
     assert len(patients.history("patients")) == 3
 
 
@@ -293,6 +294,20 @@ def test_searches_and_ensembles_warn_too_and_a_single_fit_does_not():
     with pytest.warns(confide.SpendsBudgetWarning):
         BaggingClassifier(logistic(classes=[0, 1]), n_estimators=2, random_state=0).fit(X, Y == "ill")
     make_pipeline(FunctionTransformer(), logistic()).fit(X, Y)  # warnings are errors here
+
+
+def test_a_refused_fit_leaves_the_fitted_estimator_as_it_was(patients):
+    model = logistic(draws=20).fit(X, Y)
+    before = model.predict_proba(X)
+    model.set_params(bounds=(-500, 500), classes=["ill", "well"][::-1], ledger=patients)
+    with pytest.raises(confide.BudgetExceeded):
+        model.fit(X, Y)
+    assert np.array_equal(model.predict_proba(X), before)
+    never = logistic(ledger=patients)
+    with pytest.raises(confide.BudgetExceeded):
+        never.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        never.predict(X)
 
 
 def test_clones_carry_every_setting_and_nothing_learnt(ill, patients):

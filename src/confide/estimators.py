@@ -94,17 +94,17 @@ class _PrivateLinear(BaseEstimator):
     random_state: int | None
     _bounds: Bounds
 
-    def _fit(self, X: np.ndarray, y: np.ndarray, model: Callable[[int], Model], *assumptions: str) -> np.ndarray:
-        """Spend the budget; the mean weights by the scaled features, the constant last."""
-        self._bounds = checked_bounds(self.bounds, "bounds", X.shape[1])
-        design, target = self._design(X), y.astype(np.float32)
+    def _fit(self, X: np.ndarray, y: np.ndarray, model: Model, *assumptions: str) -> tuple[np.ndarray, Any]:
+        """Spend the budget; the mean slopes and intercept. What a refused fit found stays as it was."""
+        bounds = checked_bounds(self.bounds, "bounds", X.shape[1])
+        design, target = _design(bounds, X), y.astype(np.float32)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
         key = self._key(design, target)
         if key is not None:
             assumptions = (*assumptions, _KEY_FROM_RECORDS)
         _warn_of_repetition(budget, self.ledger is not None)
         self.posterior_ = fitting.fit(
-            model(design.shape[1]),
+            model,
             (design, target),
             budget,
             self.sampler,
@@ -123,7 +123,8 @@ class _PrivateLinear(BaseEstimator):
             assumptions=assumptions,
         )
         self.guarantee_ = self.posterior_.guarantee
-        return self._weights().mean(axis=0)
+        self._bounds = bounds
+        return bounds.line(self._weights().mean(axis=0))
 
     def _key(self, design: np.ndarray, target: np.ndarray) -> int | None:
         """None, or a key for these records and settings alone.
@@ -143,17 +144,14 @@ class _PrivateLinear(BaseEstimator):
         secret = hashlib.sha256(repr((settings, design.shape)).encode() + design.tobytes() + target.tobytes())
         return int.from_bytes(secret.digest()[:8], "little")
 
-    def _design(self, X: np.ndarray) -> np.ndarray:
-        return np.column_stack([self._bounds.scaled(X), np.ones(len(X))]).astype(np.float32)
-
     def _weights(self) -> np.ndarray:
         """Of every draw: (draws, features + 1, ...)."""
         weights = np.asarray(self.posterior_.draws["weights"], np.float64)
         return weights.reshape(-1, *weights.shape[2:])
 
     def _validated(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return self._design(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        check_is_fitted(self, "posterior_")
+        return _design(self._bounds, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
 
 class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
@@ -204,14 +202,14 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         _given(self.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        self.classes_ = self._classes(y)
-        places = {label: place for place, label in enumerate(self.classes_.tolist())}
+        labels = self._classes(y)
+        places = {label: place for place, label in enumerate(labels.tolist())}
         found = [places.get(label, -1) for label in y.tolist()]
         if -1 in found:
             raise Refused(f"y[{found.index(-1)}] is not among the classes: give every label that may occur in classes=")
-        from_data = isinstance(self.classes, str)
-        mean = self._fit(X, np.array(found), self._model, *((_UNPAID_CLASSES,) if from_data else ()))
-        slopes, intercept = self._bounds.line(mean)
+        unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
+        slopes, intercept = self._fit(X, np.array(found), self._model(X.shape[1] + 1, len(labels)), *unpaid)
+        self.classes_ = labels
         self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
         return self
 
@@ -242,7 +240,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
             raise Refused(f"there is {len(labels)} class, and nothing to tell apart: give at least 2 in classes=")
         return labels
 
-    def _model(self, dimension: int) -> Model:
+    def _model(self, dimension: int, classes: int) -> Model:
         raise NotImplementedError
 
     @staticmethod
@@ -277,7 +275,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
             )
         return labels
 
-    def _model(self, dimension: int) -> Model:
+    def _model(self, dimension: int, classes: int) -> Model:
         return logistic_regression(dimension, self.prior_scale)
 
     @staticmethod
@@ -296,8 +294,8 @@ class PrivateSoftmaxClassifier(_PrivateClassifier):
     Arguments and attributes are those of `PrivateLogisticRegression`; there is a row of `coef_` for every class.
     """
 
-    def _model(self, dimension: int) -> Model:
-        return softmax_regression(dimension, len(self.classes_), self.prior_scale)
+    def _model(self, dimension: int, classes: int) -> Model:
+        return softmax_regression(dimension, classes, self.prior_scale)
 
     @staticmethod
     def _probabilities(scores: np.ndarray) -> np.ndarray:
@@ -361,10 +359,10 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.target_bounds, "target_bounds", "(low, high) of the target")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        self._target = checked_bounds(self.target_bounds, "target_bounds", 1)
-        mean = self._fit(X, self._target.scaled(y), self._model)
-        slopes, intercept = self._bounds.line(mean)
-        self.coef_, self.intercept_ = self._target.half * slopes, float(self._unscaled(intercept))
+        target = checked_bounds(self.target_bounds, "target_bounds", 1)
+        slopes, intercept = self._fit(X, target.scaled(y), self._model(X.shape[1] + 1, target.half[0]))
+        self._target = target
+        self.coef_, self.intercept_ = target.half * slopes, float(self._unscaled(intercept))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -379,15 +377,19 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
     def _unscaled(self, values: Any) -> np.ndarray:
         return self._target.middle[0] + self._target.half[0] * np.asarray(values, np.float64)
 
-    def _model(self, dimension: int) -> Model:
+    def _model(self, dimension: int, half: float) -> Model:
         scale = self.noise_scale
-        scale = 0.25 if scale is None else checks.positive(noise_scale=scale) / self._target.half[0]
+        scale = 0.25 if scale is None else checks.positive(noise_scale=scale) / half
         return linear_regression(dimension, self.prior_scale, scale)
 
 
 def _given(value: Any, name: str, what: str) -> None:
     if value is None:
         raise Refused(f"{name} is missing: nothing is learnt from the data unpaid, so give {what}")
+
+
+def _design(bounds: Bounds, X: np.ndarray) -> np.ndarray:
+    return np.column_stack([bounds.scaled(X), np.ones(len(X))]).astype(np.float32)
 
 
 def _averaged(design: np.ndarray, weights: np.ndarray, link: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -70,6 +70,7 @@ _MODULES = (
     "checkpoints",
     "checks",
     "data",
+    "demonstration",
     "drafts",
     "encoding",
     "estimators",

@@ -50,6 +50,7 @@ from confide.samplers import Sampler
 from confide.scaling import Bounds, checked_bounds
 
 FROM_DATA = "from-data"
+NOISE_SCALE = 0.25  # of a target scaled to [-1, 1]
 _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
 )
@@ -307,7 +308,8 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
 
     Args:
         target_bounds: (low, high) of the target, known without looking at the records; y is clipped to it.
-        noise_scale: standard deviation of the target about its mean, in its own units.
+        noise_scale: standard deviation of the target about its mean, in its own units; where it is left out, an eighth
+            of the width of target_bounds.
         prior_scale: standard deviation of the prior of the weights, with features and target scaled to [-1, 1].
 
     The other arguments and the attributes are those of `PrivateLogisticRegression`.
@@ -378,8 +380,7 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         return self._target.middle[0] + self._target.half[0] * np.asarray(values, np.float64)
 
     def _model(self, dimension: int, half: float) -> Model:
-        scale = self.noise_scale
-        scale = 0.25 if scale is None else checks.positive(noise_scale=scale) / half
+        scale = NOISE_SCALE if self.noise_scale is None else checks.positive(noise_scale=self.noise_scale) / half
         return linear_regression(dimension, self.prior_scale, scale)
 
 

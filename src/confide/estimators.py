@@ -24,6 +24,7 @@ Every `fit` spends the budget again, and so does every fold of a cross-validatio
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sys
 import warnings
@@ -40,7 +41,7 @@ from confide import checks, fitting
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
-from confide.jobs import STEPS
+from confide.jobs import STEPS, bounded_clip
 from confide.ledger import Ledger
 from confide.models.glm import linear_regression, logistic_regression, softmax_regression
 from confide.models.model import Model
@@ -103,6 +104,9 @@ class _PrivateLinear(BaseEstimator):
         key = self._key(design, target)
         if key is not None:
             assumptions = (*assumptions, _KEY_FROM_RECORDS)
+        clip = self.clip
+        if clip is None:
+            clip = bounded_clip(model, budget, len(design), math.sqrt(design.shape[1]), self.chains)
         _warn_of_repetition(budget, self.ledger is not None)
         self.posterior_ = fitting.fit(
             model,
@@ -111,7 +115,7 @@ class _PrivateLinear(BaseEstimator):
             self.sampler,
             self.steps,
             self.batch_size,
-            self.clip,
+            clip,
             self.chains,
             key,
             self.ledger,

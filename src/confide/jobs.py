@@ -145,11 +145,22 @@ def _clip(budget: Budget, chains: int, steps: int, n: int) -> float:
     return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
 
 
-def bounded_clip(budget: Budget, n: int, longest: float, chains: int = 1) -> float:
-    """The planned clip where no gradient can be much longer than `longest`."""
+def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains: int) -> float | None:
+    """The planned clip where no row is longer than `norm_bound`; None: as for any other model.
+
+    |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
+    deviations, 2 / noise_scale.
+    """
+    residual = {
+        "logistic_regression": 1.0,
+        "softmax_regression": math.sqrt(2),
+        "linear_regression": 2.0 / (model.settings or {}).get("noise_scale", 1.0),
+    }.get(model.name)
+    if residual is None or budget.delta == 0:
+        return None
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    mu = 1 / multiplier / math.sqrt(chains)
-    return min(longest / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
+    mu = 1 / multiplier / math.sqrt(checks.count(chains=chains))
+    return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
 
 
 def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:

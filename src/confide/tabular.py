@@ -6,7 +6,6 @@ a killed run needs to go on is kept by `confide.pending`.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import uuid
@@ -133,7 +132,9 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
     checkpoint = folder / pending.CHECKPOINT
     try:
         budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
-        clip = _clip(model, described, budget, request, len(data[0])) if request.clip is None else request.clip
+        clip = request.clip
+        if clip is None:
+            clip = jobs.bounded_clip(model, budget, len(data[0]), described.bound, request.chains)
         posterior = fitting.completed(
             model,
             data,
@@ -204,22 +205,6 @@ def _noise(target: Column, given: float | None) -> float:
     assert target.low is not None
     assert target.high is not None
     return 2.0 * checks.positive(noise_scale=given) / (target.high - target.low)
-
-
-def _clip(model: Model, described: Schema, budget: Budget, request: Request, n: int) -> float | None:
-    """Half of the longest gradient that the schema's norm bound allows, as far as the budget goes; None: as any model.
-
-    |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
-    deviations, 2 / noise_scale.
-    """
-    longest = {
-        "logistic_regression": 1.0,
-        "softmax_regression": math.sqrt(2),
-        "linear_regression": 2.0 / (model.settings or {}).get("noise_scale", 1.0),
-    }.get(model.name)
-    if longest is None or budget.delta == 0:
-        return None
-    return jobs.bounded_clip(budget, n, longest * described.bound, checks.count(chains=request.chains))
 
 
 def chosen_sampler(request: Request) -> samplers.Sampler:

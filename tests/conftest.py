@@ -30,9 +30,10 @@ def pytest_runtest_protocol(item):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Where the datasets must be there, a test skipped for want of one has failed."""
+    """Where datasets and a browser must be there, a test skipped for want of one has failed."""
     outcome = yield
     report = outcome.get_result()
-    if report.skipped and os.environ.get("CONFIDE_DATA_REQUIRED") and "CONFIDE_DATA" in str(report.longrepr):
+    needed = [name for name in ("CONFIDE_DATA", "CONFIDE_BROWSER") if os.environ.get(f"{name}_REQUIRED")]
+    if report.skipped and any(name in str(report.longrepr) for name in needed):
         report.outcome = "failed"
-        report.longrepr = f"skipped where datasets are required: {report.longrepr}"
+        report.longrepr = f"skipped where it must not be: {report.longrepr}"

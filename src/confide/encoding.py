@@ -160,13 +160,32 @@ def unscaled(column: Column, numbers: np.ndarray) -> np.ndarray:
     return low + share * (high - low)
 
 
+class Read(dict[Any, Any]):
+    """Values as they were read before: a column repeats itself more often than not."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def __missing__(self, value: Any) -> Any:
+        self[value] = found = self.function(value)
+        return found
+
+
 def _numbers(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    absent = {None, *missing_values}
-    values = [value.strip() if isinstance(value, str) else value for value in values]
+    def number(value: Any) -> float:
+        value = value.strip() if isinstance(value, str) else value
+        if value is None or value in missing_values:
+            return math.nan
+        if isinstance(value, str) and "_" in value:  # Python reads 1_000
+            raise ValueError(value)
+        return float(value)
+
     try:
-        numbers = np.array([math.nan if value in absent else _number(value) for value in values])
+        read = Read(number)
+        numbers = np.array([read[value] for value in values], np.float64)
     except (TypeError, ValueError, OverflowError):
-        row = next(i for i, value in enumerate(values) if not _holds(_number, value, absent))
+        row = next(row for row, value in enumerate(values) if not _holds(number, value))
         raise _not(column, row, values[row], "is not a number", "repair it, or list it in missing_values") from None
     infinite = np.flatnonzero(np.isinf(numbers))
     if infinite.size:
@@ -177,37 +196,33 @@ def _numbers(column: Column, values: Sequence[Any], missing_values: tuple[str, .
     return np.where(missing, _low(column), numbers), missing
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        if "_" in value:  # Python reads 1_000
-            raise ValueError(value)
-        return float(value.strip() or "missing")
-    return float(value)
-
-
-def _holds(function: Callable[[Any], Any], value: Any, absent: set[Any]) -> bool:
+def _holds(function: Callable[[Any], Any], value: Any) -> bool:
     try:
-        _ = value in absent or function(value)
+        function(value)
     except (TypeError, ValueError, OverflowError):
         return False
     return True
 
 
 def _places(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The number of each value's category; that of a missing one is -1, which callers overwrite."""
+    """The number of each value's category; that of a missing one is 0, which callers overwrite."""
+    absent, unknown = -1, -2
+    anyhow = (lambda word: word.lower()) if column.kind == "boolean" else (lambda word: word)
+    known = dict.fromkeys(("nan", *map(anyhow, missing_values)), absent)
     if column.kind == "boolean":
-        known = {word.lower(): 1 for word in column.true} | {word.lower(): 0 for word in column.false}
-        words = [value if value is None else text(value).lower() for value in values]
-    else:
-        known = {category: place for place, category in enumerate(column.categories)}
-        words = [value if value is None else text(value) for value in values]
-    absent = dict.fromkeys((None, "nan", *(v.lower() if column.kind == "boolean" else v for v in missing_values)), -1)
-    elsewhere = len(column.categories) if column.other else -2
-    found = absent | known  # a listed category is never missing
-    places = np.array([found.get(word, elsewhere) for word in words])
-    unknown = np.flatnonzero(places == -2)
-    if unknown.size:
-        row = int(unknown[0])
+        known |= {anyhow(word): 1 for word in column.true} | {anyhow(word): 0 for word in column.false}
+    else:  # a listed category is never missing
+        known |= {category: place for place, category in enumerate(column.categories)}
+    elsewhere = len(column.categories) if column.other else unknown
+
+    def place(value: Any) -> int:
+        return absent if value is None else known.get(anyhow(text(value)), elsewhere)
+
+    read = Read(place)
+    places = np.array([read[value] if value.__hash__ else place(value) for value in values])
+    wrong = np.flatnonzero(places == unknown)
+    if wrong.size:
+        row = int(wrong[0])
         if column.kind == "boolean":
             remedy = f"write {column.true[0]} or {column.false[0]}, or list its word in the schema"
         else:
@@ -216,7 +231,7 @@ def _places(column: Column, values: Sequence[Any], missing_values: tuple[str, ..
             remedy += ", or set other = true" if column.kind == "categorical" else ""
         what = "is neither true nor false" if column.kind == "boolean" else "is not a category"
         raise _not(column, row, values[row], what, remedy)
-    missing = places == -1
+    missing = places == absent
     _refuse_missing(column, values, missing)
     return np.where(missing, 0, places), missing
 

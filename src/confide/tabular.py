@@ -23,6 +23,7 @@ from confide.jobs import Asked
 from confide.models.model import Model
 from confide.noise import Noise
 from confide.posterior import Posterior
+from confide.run import CHECKPOINT_SECONDS
 from confide.schema import Column, Schema
 
 ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp"]
@@ -60,6 +61,7 @@ class Request:
     delimiter: str | None = None
     encoding: str | None = None
     accept_learnt: bool = False
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
     key: int | None = None
 
 
@@ -77,7 +79,9 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
     if not out.absolute().parent.is_dir() or not os.access(out.absolute().parent, os.W_OK):
         raise Refused(f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to")
     prepared = _prepared(request)
-    folder = pending.begin(out, asdict(request))
+    ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
+    whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
+    folder = pending.begin(out, asdict(whole))
     with pending.alone(folder):
         return _run(request, prepared, folder, progress, verbose)
 
@@ -154,6 +158,7 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
             dataset=request.dataset,
             noise=request.noise,
             checkpoint=checkpoint,
+            checkpoint_seconds=request.checkpoint_seconds,
             progress=progress,
             verbose=verbose,
             assumptions=_assumptions(described),

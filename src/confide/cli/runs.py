@@ -49,6 +49,7 @@ def fit(
     accept_learnt_schema: Annotated[
         bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
     ] = False,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 20.0,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     quiet: Quiet = False,
@@ -63,7 +64,7 @@ def fit(
     from confide import tabular
 
     request = tabular.Request(
-        data=str(data.absolute()),
+        data=str(data),
         schema=schemas.load(schema).to_toml(),
         out=str(out),
         epsilon=epsilon,
@@ -83,11 +84,12 @@ def fit(
         draws=draws,
         burn_in=burn_in,
         noise=noise,  # type: ignore[arg-type]
-        ledger=None if ledger is None else str(ledger.absolute()),
+        ledger=None if ledger is None else str(ledger),
         dataset=dataset,
         delimiter=delimiter,
         encoding=encoding,
         accept_learnt=accept_learnt_schema,
+        checkpoint_seconds=checkpoint_seconds,
     )
     try:
         posterior = tabular.fit(request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))

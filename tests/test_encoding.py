@@ -1,0 +1,225 @@
+"""Schemas and encoding: any row stays within the norm bound and depends on itself alone; refusals say what is wrong."""
+
+import math
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from confide import Refused, drafts, encoding, schema, tables
+from confide.schema import Column, Schema
+from patients import HEADER, SCHEMA, rows, write
+
+PATIENTS = schema.loads(SCHEMA).aimed()
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(str.strip).filter(bool)
+NUMBERS = st.floats(-1e12, 1e12).filter(lambda number: number == 0 or abs(number) > 1e-50)
+
+
+@st.composite
+def columns(draw, name):
+    kind = draw(st.sampled_from(["numeric", "categorical", "ordinal", "boolean"]))
+    missing = draw(st.sampled_from(["refuse", "indicator"]))
+    if kind == "numeric":
+        low, high = sorted(draw(st.lists(NUMBERS, min_size=2, max_size=2, unique=True)))
+        scale = draw(st.sampled_from(["linear", "log"]))
+        return Column(name=name, kind=kind, low=low, high=high, scale=scale, missing=missing)
+    if kind == "boolean":
+        return Column(name=name, kind=kind, missing=missing)
+    words = tuple(draw(st.lists(NAMES, min_size=2, max_size=5, unique=True)))
+    other = kind == "categorical" and draw(st.booleans())
+    return Column(name=name, kind=kind, categories=words, other=other, missing=missing)
+
+
+@st.composite
+def tables_and_schemas(draw):
+    names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
+    described = tuple(draw(columns(name)) for name in names)
+    bound = draw(st.none() | st.floats(0.01, 3.0))
+    made = Schema(columns=described, target=names[-1], norm_bound=bound)
+    if made.column(made.target).missing == "indicator":
+        return draw(tables_and_schemas())
+    count = draw(st.integers(1, 6))
+    return made, {column.name: [draw(values(column)) for _ in range(count)] for column in described}
+
+
+@st.composite
+def values(draw, column):
+    if column.missing == "indicator" and draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from(["", "NA", None, math.nan]))
+    if column.kind == "numeric":
+        number = draw(NUMBERS)
+        return draw(st.sampled_from([number, repr(number), f" {number!r} "]))
+    if column.kind == "boolean":
+        return draw(st.sampled_from(["yes", "No", "TRUE", "0", True, False, 1]))
+    return draw(st.sampled_from(column.categories) | (NAMES if column.other else st.nothing()))
+
+
+@given(tables_and_schemas())
+def test_every_row_stays_within_the_norm_bound_and_depends_on_itself_alone(pair):
+    made, table = pair
+    encoded = encoding.encode(made.aimed(), table)
+    assert encoded.x.shape == (len(encoded.kept), len(made.features))
+    norms = np.linalg.norm(encoded.x.astype(np.float64), axis=1)
+    assert np.all(norms <= made.bound)
+    assert np.all(np.isfinite(encoded.x))
+    assert np.all(np.isfinite(encoded.y))
+    for i in range(len(encoded.x)):
+        alone = encoding.encode(made, {name: [column[i]] for name, column in table.items()})
+        assert np.array_equal(alone.x[0], encoded.x[i])
+        assert np.array_equal(alone.y[0], encoded.y[i])
+
+
+@given(tables_and_schemas())
+def test_a_schema_survives_its_file(pair):
+    made, _ = pair
+    assert schema.loads(made.to_toml()) == made
+
+
+def test_what_each_kind_is_encoded_as():
+    table = {
+        "id": ["a", "b", "c"],
+        "age": ["60", "NA", "1000"],
+        "sex": ["male", "diverse", " female"],
+        "smoker": ["YES", "no", "1"],
+        "stage": ["I", "II", "IV"],
+        "relapse": ["no", "yes", "true"],
+    }
+    assert PATIENTS.features == (
+        "age", "age=(missing)", "sex=female", "sex=male", "sex=(other)", "smoker", "stage", "intercept",
+    )  # fmt: skip
+    x, y, kept = encoding.encode(PATIENTS, table)
+    expected = [[0, 0, 0, 1, 0, 1, -1, 1], [0, 1, 0, 0, 1, -1, -1 / 3, 1], [1, 0, 1, 0, 0, 1, 1, 1]]
+    assert np.allclose(x, expected)
+    assert y.tolist() == [0, 1, 1]
+    assert kept.all()
+    assert math.isclose(PATIENTS.bound, math.sqrt(5))
+
+
+def test_numbers_go_to_the_unit_interval_and_back():
+    plain = Column(name="a", kind="numeric", low=-10, high=30)
+    log = Column(name="b", kind="numeric", low=0, high=99_999, scale="log")
+    for column, middle in ((plain, 10.0), (log, math.sqrt(100_000) - 1)):
+        inside = np.linspace(column.low, column.high, 7)
+        assert np.allclose(encoding.unscaled(column, encoding.scaled(column, inside)), inside)
+        assert np.allclose(encoding.scaled(column, np.array([middle])), 0)
+        assert encoding.scaled(column, np.array([-1e9, 1e9])).tolist() == [-1, 1]
+
+
+def test_records_with_missing_values_can_be_left_out():
+    text = SCHEMA.replace('missing = "indicator"', 'missing = "drop"')
+    described = schema.loads(text).aimed()
+    table = {name: list(column) for name, column in zip(HEADER, zip(*rows(100), strict=True), strict=True)}
+    encoded = encoding.encode(described, table)
+    assert encoded.kept.tolist() == [i % 50 != 7 for i in range(100)]
+    assert len(encoded.x) == len(encoded.y) == 98
+
+
+def test_a_listed_category_is_never_missing():
+    column = Column(name="a", kind="categorical", categories=("NA", "EU"), missing="indicator")
+    made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y")
+    x = encoding.encode(made, {"a": ["NA", "EU", ""], "y": ["yes"] * 3}).x
+    assert x[:, :3].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def test_csv_and_parquet_and_any_size_of_piece_give_the_same(tmp_path):
+    write(tmp_path)
+    csv_table = tables.open_table(tmp_path / "patients.csv")
+    typed = pyarrow.table(
+        {
+            "id": [f"p{i}" for i in range(300)],
+            "age": pyarrow.array([None if row[1] == "NA" else row[1] for row in rows()], pyarrow.float64()),
+            "sex": [row[2] for row in rows()],
+            "smoker": [row[3] == "yes" for row in rows()],
+            "stage": [row[4] for row in rows()],
+            "relapse": [int(row[5] == "yes") for row in rows()],
+        }
+    )
+    pyarrow.parquet.write_table(typed, tmp_path / "patients.parquet", row_group_size=70)
+    parquet_table = tables.open_table(tmp_path / "patients.parquet")
+    whole = encoding.encode_table(PATIENTS, csv_table)
+    assert whole.x.shape == (300, 8)
+    again = encoding.encode_table(PATIENTS, parquet_table)
+    for one, other in zip(whole, again, strict=True):
+        assert np.array_equal(one, other)
+    pieces = list(csv_table.pieces(7))
+    assert [len(piece.lines) for piece in pieces] == [7] * 42 + [6]
+    assert [line for piece in pieces for line in piece.lines] == list(range(2, 302))
+
+
+def test_lines_are_those_of_the_file(tmp_path):
+    """With empty lines, values over several lines, and a mark of the byte order."""
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeffname,n\n\n"two\nlines",1\r\nx,2\r\n'.encode())
+    table = tables.open_table(path)
+    assert table.header == ("name", "n")
+    (piece,) = table.pieces()
+    assert piece.columns == {"name": ["two\nlines", "x"], "n": ["1", "2"]}
+    assert piece.lines == [3, 5]
+
+
+def test_drafts_hold_no_value_unless_asked(tmp_path):
+    write(tmp_path)
+    table = tables.open_table(tmp_path / "patients.csv")
+    draft = drafts.from_types(table, "relapse")
+    for value in ("female", "diverse", "III", "95", "p12"):
+        assert value not in draft.toml
+    assert [line.split(":")[0] for line in draft.to_fill] == ["id", "age", "sex", "stage"]
+    with pytest.raises(Refused, match="line 5: column 'id': categories is still to be filled in"):
+        schema.loads(draft.toml)
+    learnt = schema.loads(drafts.from_data(table, "relapse").toml)
+    assert learnt.column("sex").categories == ("diverse", "female", "male")
+    assert learnt.column("age").missing == "indicator"
+    assert (learnt.column("age").low, learnt.column("age").high) == (
+        min(row[1] for row in rows() if row[1] != "NA"),
+        max(row[1] for row in rows() if row[1] != "NA"),
+    )
+    assert learnt.learnt == ("id", "age", "sex", "smoker", "stage", "relapse")
+
+
+WRONG_SCHEMAS = {
+    "x": "not TOML",
+    "": "no columns",
+    "[columns.a]\nkind='ignore'\n[columns.a]\nkind='boolean'": "s.toml, line 3: column 'a' is named twice",
+    "[columns.b]\nkind='ignore'\n[columns.a]\nkind='num'": "s.toml, line 3: column 'a': kind = 'num' is unknown",
+    "[columns.a]\nlow=0": "s.toml, line 1: column 'a' has no kind",
+    "[columns.a]\nkind='numeric'\nlow=0": "high is still to be filled in",
+    "[columns.a]\nkind='numeric'\nlow=0\nhigh='FILL IN'": "high is still to be filled in",
+    "[columns.a]\nkind='numeric'\nlow=5\nhigh=2": "not below",
+    "[columns.a]\nkind='numeric'\nlow=nan\nhigh=2": "not finite",
+    "[columns.a]\nkind='boolean'\nlow=3": "low does not go with",
+    "[columns.a]\nkind='boolean'\ntrue=['x']\nfalse=['X']": "share a word",
+    "[columns.a]\nkind='ordinal'\ncategories=['x']": "one value",
+    "[columns.a]\nkind='ordinal'\ncategories=['x', 'x']": "twice",
+    "[columns.a]\nkind='ordinal'\ncategories='xyz'": "not a list",
+    "[columns.a]\nkind='ignore'\ntypo=1": "'typo' is not a setting",
+    "[columns.a]\nkind='ignore'\nlearnt=1": "learnt",
+    "typo=1\n[columns.a]\nkind='ignore'": "'typo' is not a setting",
+    "target='b'\n[columns.a]\nkind='ignore'": "column 'b' is not in the schema",
+    "target=3\n[columns.a]\nkind='ignore'": "target",
+    "norm_bound=-1\n[columns.a]\nkind='ignore'": "norm_bound",
+    "missing_values='NA'\n[columns.a]\nkind='ignore'": "not a list",
+}
+
+
+@pytest.mark.parametrize("text", WRONG_SCHEMAS)
+def test_wrong_schemas_are_refused_in_one_line(text):
+    with pytest.raises(Refused) as refused:
+        schema.loads(text, "s.toml")
+    assert WRONG_SCHEMAS[text] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    {
+        "no target": (("target", "# target"), "names no target"),
+        "ignored target": (('target = "relapse"', 'target = "id"'), "kind = 'ignore'"),
+        "indicated target": (('target = "relapse"', 'target = "age"'), "missing = 'indicator'"),
+    }.values(),
+)
+def test_a_target_must_be_one(change, said):
+    with pytest.raises(Refused, match=said):
+        schema.loads(SCHEMA.replace(*change)).aimed()

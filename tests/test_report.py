@@ -1,0 +1,204 @@
+"""The report in a real browser: no errors, no network, readable on a phone and on paper, and true to its numbers."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import confide
+from browser import browser, needs_browser
+from confide import Refused, predictions, report, tables, tabular
+from confide.report.content import Effect
+from confide.report.page import axis, number, percent
+from confide.tabular import Request
+from patients import SCHEMA, write
+
+HOSTILE = '<script>alert("x")</script> & "y"'
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A run on a ledger, one with two chains and several labels, and one whose names are hostile."""
+    folder = tmp_path_factory.mktemp("report")
+    write(folder)
+    ledger = confide.Ledger.create(folder / "ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=4.0, delta=1e-4))
+    common = {"data": str(folder / "patients.csv"), "epsilon": 2.0, "delta": 1e-5, "steps": 400, "draws": 100, "key": 5}
+    charged = {"ledger": str(ledger.path), "dataset": "patients"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONFIDE_STATE", str(folder / "state"))
+        tabular.fit(Request(schema=SCHEMA, out=str(folder / "run"), **common, **charged), verbose=False)
+        tabular.fit(
+            Request(schema=SCHEMA, out=str(folder / "stages"), target="stage", chains=2, **common), verbose=False
+        )
+        text = (folder / "patients.csv").read_text().replace("smoker", HOSTILE.replace('"', "'"), 1)
+        (folder / "hostile.csv").write_text(text)
+        schema = SCHEMA.replace("[columns.smoker]", f"[columns.{json.dumps(HOSTILE.replace(chr(34), chr(39)))}]")
+        hostile = common | {"data": str(folder / "hostile.csv")}
+        tabular.fit(Request(schema=schema, out=str(folder / "hostile"), **hostile), verbose=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(home):
+    return {
+        "plain": report.write(home / "run"),
+        "public": report.write(home / "run", home / "public.html", public=home / "patients.csv"),
+        "held-out": report.write(home / "run", held_out=home / "patients.csv"),
+        "stages": report.write(home / "stages"),
+        "hostile": report.write(home / "hostile"),
+    }
+
+
+@needs_browser
+def test_in_a_browser(pages, tmp_path):
+    """Light, dark, on a phone and on paper; every page."""
+    with browser() as page:
+        for name, path in pages.items():
+            for width, dark in ((1200, False), (1200, True), (360, False)):
+                page.open(path, width=width, dark=dark)
+                assert page.value("document.documentElement.scrollWidth") <= width, name
+                outside = page.value(
+                    "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide') && !e.closest('.hidden')"
+                    " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML).join()"
+                )
+                assert outside == "", f"{name} at {width}: {outside[:300]}"
+                small = page.value(
+                    "[...document.querySelectorAll('main *')].filter(e => e.childNodes.length && "
+                    "[...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()) && !e.closest('svg') && "
+                    "parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.outerHTML).join()"
+                )
+                assert small == "", f"{name} at {width}: {small[:300]}"
+            contrast = page.value("getComputedStyle(document.body).backgroundColor")
+            assert contrast == "rgb(255, 255, 255)"
+            page.open(path, width=1200, dark=True)
+            assert page.value("getComputedStyle(document.body).backgroundColor") != contrast
+            page.printed(tmp_path / "page.pdf")
+            assert (tmp_path / "page.pdf").read_bytes().count(b"/Type /Page\n") > 1
+        assert page.problems == []
+        assert set(page.requests) == {path.absolute().as_uri() for path in pages.values()}
+
+
+class Outline(HTMLParser):
+    """What a screen reader goes by."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.headings, self.images, self.named, self.ids = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.ids += [given["id"]] if "id" in given else []
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if given.get("role") == "img":
+            self.images.append(given)
+        if tag in ("script", "img", "iframe", "object", "base", "form"):
+            raise AssertionError(f"{tag} in the page")
+        for name in ("src", "href", "action"):
+            assert given.get(name, "data:,").startswith(("data:", "#")), given
+
+
+def test_every_plot_has_words_and_the_page_an_outline(pages):
+    for path in pages.values():
+        text = path.read_text()
+        outline = Outline(text)
+        assert outline.headings[0] == 1
+        assert outline.headings.count(1) == 1
+        assert all(after - before <= 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
+        assert len(outline.images) > 5
+        for image in outline.images:
+            words = image.get("aria-label") or all(name in outline.ids for name in image["aria-labelledby"].split())
+            assert words, image
+        assert len(set(outline.ids)) == len(outline.ids)
+        assert "http://" not in text
+        assert "https://" not in text
+
+
+def test_names_from_the_table_are_text(pages):
+    text = pages["hostile"].read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_what_it_says_is_what_was_computed(home, pages):
+    posterior, schema = tabular.load(home / "run")
+    made = report.gathered(posterior, schema)
+    weights = posterior.draws["weights"].reshape(-1, len(schema.features)).astype(np.float64)
+    (group,) = made.groups
+    by_name = {effect.name: effect for effect in group.effects}
+    for i, name in enumerate(schema.features):
+        factor = 2 if name in ("age", "smoker", "stage") else 1  # from one end of its range to the other
+        assert np.isclose(by_name[name].mean, factor * weights[:, i].mean())
+        low, high = np.quantile(factor * weights[:, i], [0.05, 0.95])
+        assert np.allclose((by_name[name].low, by_name[name].high), (low, high))
+    assert by_name["age"].meaning == "from 0 to 120 years"
+    assert by_name["stage"].meaning == "from I to IV"
+    assert made.odds[-1].after == pytest.approx(posterior.guarantee.belief)
+    assert 0.5 < made.success < 0.75
+    text = pages["plain"].read_text()
+    assert f"<strong>{percent(made.success)}</strong>" in text
+    assert number(by_name["stage"].mean) in text
+    assert "Receipt" in text
+    for sentence in posterior.guarantee.assumptions:
+        assert sentence.split("'")[0][:60].replace("'", "&#39;") in text
+    json.dumps(made.to_json())
+
+
+def test_held_out_rows_are_kept_out_of_what_may_be_published(home, pages):
+    assert pages["held-out"] == home / "run-held-out-report.html"
+    assert "Not for publication" in pages["held-out"].read_text()
+    assert "Not for publication" not in pages["public"].read_text()
+    with pytest.raises(Refused, match="lies in the run"):
+        report.write(home / "run", home / "run" / "inside.html", held_out=home / "patients.csv")
+    posterior, schema = tabular.load(home / "run")
+    judged = predictions.evaluate(posterior, schema, tables.open_table(home / "patients.csv"))
+    shown = percent(judged.scores["accuracy"])
+    assert shown in pages["held-out"].read_text()
+    assert "<dt>Accuracy</dt>" not in pages["plain"].read_text()
+
+
+def test_the_ledger_as_it_is_now(home, tmp_path):
+    report.write(home / "run", tmp_path / "then.html")
+    confide.Ledger(home / "ledger.db").charge("patients", confide.events.Release(epsilon=0.5), note="a count")
+    now = report.write(home / "run", tmp_path / "now.html", ledger=home / "ledger.db").read_text()
+    assert "was left" in (tmp_path / "then.html").read_text()
+    assert "is left: ε 1.5" in now.replace("</strong> ", " ")
+    with pytest.raises(Refused, match="not charged"):
+        report.write(home / "stages", ledger=home / "ledger.db")
+
+
+def test_several_chains_and_labels(home, pages):
+    posterior, schema = tabular.load(home / "stages")
+    made = report.gathered(posterior, schema)
+    assert [group.name for group in made.groups] == ["I", "II", "III", "IV"]
+    assert all(effect.r_hat is not None for group in made.groups for effect in group.effects)
+    weights = posterior.draws["weights"].astype(np.float64)
+    assert np.isclose(made.groups[2].effects[-1].mean, weights[..., -1, 2].mean())
+    assert "R-hat over 2 chains" in pages["stages"].read_text()
+
+
+def test_a_run_without_a_guarantee_has_no_report(home):
+    posterior, schema = tabular.load(home / "run")
+    with pytest.raises(Refused, match="no guarantee"):
+        report.gathered(replace(posterior, guarantee=None), schema)
+    shutil.copytree(home / "run", home / "broken")
+    (Path(home) / "broken" / "schema.toml").unlink()
+    with pytest.raises(Refused, match="does not hold a run"):
+        report.write(home / "broken")
+
+
+def test_numbers_are_shown_as_a_reader_expects():
+    assert [percent(value) for value in (0.5, 0.99999, 1.0, 0.123)] == ["50.0%", "over 99.9%", "100.0%", "12.3%"]
+    assert [number(value) for value in (1234.5, -0.5, 0.001, None)] == ["1,234", "−0.50", "0.001", "–"]  # noqa: RUF001
+    one = Effect("a", "", 1.0, 0.1, 0.8, 1.2, 0.9, 1.1, 1.0, 50.0, None)
+    scale = axis([one, one._replace(low=-3.3)])
+    assert scale["low"] <= -3.3
+    assert scale["high"] >= 1.2
+    assert 3 <= len(scale["ticks"]) <= 9

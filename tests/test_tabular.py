@@ -1,0 +1,317 @@
+"""From a table to a run folder and on, as a person does it: golden sessions, refusals, killed processes."""
+
+import csv
+import doctest
+import json
+import os
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import confide
+from confide import checkpoints, cli, pending, predictions, tables, tabular
+from confide.tabular import Request
+from patients import HEADER, SCHEMA, rows, write
+
+SESSIONS = Path(__file__).parent / "sessions"
+NEW = "id,age,sex,smoker,stage\nn1,70,female,no,I\nn2,NA,male,yes,IV\nn3,55,unknown,no,III\n"
+FIT = "fit patients.csv --schema schema.toml --epsilon 1 --delta 5e-6 --out run --ledger ledger.db --steps 500"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Patients, schema, and a place of its own for what runs keep to themselves."""
+    home = write(tmp_path / "home")
+    (home / "new.csv").write_text(NEW)
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("CONFIDE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "100")
+    return home
+
+
+@pytest.fixture
+def call(folder, monkeypatch, capsys):
+    def called(command: str) -> str:
+        words = shlex.split(command)
+        if words[0] == "cat":
+            return (folder / words[1]).read_text()
+        if words[0] == "ls":
+            place = folder / words[1]
+            return "".join(f"{p.name}\n" for p in sorted(place.iterdir())) if place.exists() else "[no such folder]\n"
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        code = stopped.value.code or 0
+        return captured.out if code == 0 else f"{captured.out}{captured.err}[exit {code}]\n"
+
+    return called
+
+
+@pytest.mark.parametrize("session", sorted(SESSIONS.glob("*.txt")), ids=lambda path: path.stem)
+def test_golden_sessions(session, call):
+    """What a person types and reads; three dots stand for anything."""
+    checker, flags = doctest.OutputChecker(), doctest.ELLIPSIS
+    for part in session.read_text().split("$ ")[1:]:
+        command, _, expected = part.partition("\n")
+        found = call(command)
+        assert checker.check_output(expected, found, flags), f"$ {command}\n{found}"
+
+
+def replaced(old, new, count=1):
+    return lambda home: (home / "patients.csv").write_text((home / "patients.csv").read_text().replace(old, new, count))
+
+
+def raw(content):
+    return lambda home: (home / "patients.csv").write_bytes(content)
+
+
+def schemas(old, new):
+    return lambda home: (home / "schema.toml").write_text(SCHEMA.replace(old, new, 1))
+
+
+HEAD = ",".join(HEADER)
+LATIN = f"{HEAD}\np1,70,m\xe4nnlich,no,I,no\n".encode("latin-1")
+BAD = {
+    "wrong delimiter": (lambda home: write(home, delimiter=";"), "", "line 1", "the delimiter seems to be a semicolon"),
+    "delimiter of two": (None, "--delimiter ;;", "", "not one character"),
+    "wrong encoding": (raw(LATIN), "", "line 2", "is not UTF-8 text: give the right --encoding"),
+    "unknown encoding": (None, "--encoding klingon", "", "encoding = 'klingon' is unknown"),
+    "missing column": (replaced(",stage", ",phase"), "", "line 1", "column 'stage' of the schema is not in the file"),
+    "extra column": (schemas("[columns.id]", "[columns.other]"), "", "line 1", "column 'id' is not in the schema"),
+    "unseen category": (schemas("other = true", ""), "", "line 2", "column 'sex': 'diverse' is not a category"),
+    "unseen level": (replaced(",IV,", ",V,"), "", "line 2", "column 'stage': 'V' is not a category"),
+    "unseen truth": (replaced(",yes,", ",maybe,"), "", "line 3", "column 'smoker': 'maybe' is neither true nor false"),
+    "text in numbers": (replaced("p3,", "p3,x"), "", "line 5", "column 'age': 'x"),
+    "infinite": (replaced("p7,NA", "p7,inf"), "", "line 9", "column 'age': 'inf' is not finite"),
+    "missing value": (schemas('missing = "indicator"', ""), "", "line 9", "column 'age': 'NA' is missing"),
+    "empty file": (raw(b""), "", "", "is empty"),
+    "only a header": (raw(HEAD.encode()), "", "", "no records"),
+    "ragged line": (replaced("p2,", "p2,1,"), "", "line 4", "7 values where the header has 6 columns"),
+    "open quote": (replaced("p2,", 'p2,"'), "", "line 4", "close the quotation mark"),
+    "column twice": (replaced("sex", "age"), "", "line 1", "column 'age' is there twice"),
+    "nameless column": (replaced("sex", ""), "", "line 1", "column 3 has no name"),
+    "one class": (lambda home: one_class(home), "", "", "column 'relapse' is 'false' in every record"),
+    "schema column twice": (schemas("[columns.sex]", "[columns.age]"), "", "line 13", "column 'age' is named twice"),
+    "no schema": (lambda home: (home / "schema.toml").unlink(), "", "", "cannot be read"),
+    "no data": (lambda home: (home / "patients.csv").unlink(), "", "", "does not exist"),
+    "no target": (schemas('target = "relapse"', ""), "", "", "names no target"),
+    "unknown target": (None, "--target death", "", "column 'death' is not in the schema"),
+    "learnt": (schemas('unit = "years"', "learnt = true"), "", "", "learnt = true in age"),
+    "model": (None, "--model forest", "", "model = 'forest' is unknown"),
+    "model and target": (None, "--model linear", "", "needs a numeric target"),
+    "sampler": (None, "--sampler nuts", "", "sampler = 'nuts' is unknown"),
+    "epsilon": (None, "--epsilon 0", "", "epsilon = 0 is not positive"),
+    "delta": (None, "--delta 0", "", "delta = 0"),
+    "dataset": (None, "--dataset doctors", "", "dataset = 'doctors' is not in the ledger"),
+    "no ledger": (None, "--ledger nowhere.db", "", "does not exist"),
+    "parent": (None, "--out no/where", "", "its parent must be a folder"),
+    "too many chains": (None, "--chains 0", "", "chains = 0"),
+    "parquet": (lambda home: (home / "x.parquet").write_bytes(b"PAR1"), "", "", "cannot be read as Parquet"),
+    "budget": (None, "--epsilon 3", "", "of the budget of dataset 'patients'"),
+}
+
+
+def one_class(home):
+    replaced(",yes\n", ",no\n", -1)(home)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_leaves_no_trace(name, folder, call, tmp_path):
+    """Exit code 2, the place and the remedy; nothing charged, nothing written."""
+    change, options, place, said = BAD[name]
+    ledger = confide.Ledger.create("ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
+    if change is not None:
+        change(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    command = FIT.replace("patients.csv", "x.parquet") if name == "parquet" else FIT
+    found = call(f"confide {command} {options}")
+    assert found.endswith("[exit 2]\n"), found
+    lines = found.splitlines()[:-1]
+    assert lines[-1].startswith("confide: ")
+    assert len([line for line in lines if line.startswith("confide: ")]) == 1
+    assert said in lines[-1]
+    assert place in lines[-1]
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert ledger.history("patients") == []
+    assert list((tmp_path / "state").glob("runs/*")) == []
+
+
+def test_a_learnt_schema_is_accepted_on_demand_and_said(folder, call):
+    call("confide schema init patients.csv --out learnt.toml --target relapse --from-data")
+    (folder / "learnt.toml").write_text((folder / "learnt.toml").read_text().replace('"id"', '"id"'))
+    common = "confide fit patients.csv --schema learnt.toml --epsilon 1 --delta 1e-5 --out run --steps 100"
+    assert "--accept-learnt-schema" in call(common)
+    call(f"{common} --accept-learnt-schema")
+    guarantee = json.loads((folder / "run" / "guarantee.json").read_text())
+    assert any("taken from the records themselves" in sentence for sentence in guarantee["sentences"])
+    call("confide report run")
+    assert "Not fully private" in (folder / "run" / "report.html").read_text()
+
+
+def test_a_run_folder_holds_no_record_and_no_key(folder, call):
+    call(f"confide {FIT.replace('--ledger ledger.db', '')}")
+    call("confide report run")
+    content = b"".join(path.read_bytes() for path in (folder / "run").iterdir())
+    for row in rows():
+        assert row[0].encode() not in content or row[0] in ("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9")
+    assert b"diverse" not in content  # a value that the schema does not list
+    assert str(folder).encode() not in content  # nor where the data lie
+
+
+def test_every_model_goes_the_whole_way(folder, call):
+    """Counts, numbers, several labels and networks: fitted, predicted in their own units, evaluated and reported."""
+    header, table = [*HEADER, "visits"], [[*row, i % 7] for i, row in enumerate(rows())]
+    with Path("visits.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *table])
+    bounds = '\n[columns.visits]\nkind = "numeric"\nlow = 0\nhigh = 10\n'
+    Path("schema.toml").write_text(SCHEMA.replace('missing = "indicator"', 'missing = "drop"') + bounds)
+    columns = {
+        ("poisson", "visits"): ["predicted visits", "low visits", "high visits"],
+        ("linear", "visits"): ["predicted visits", "low visits", "high visits"],
+        ("softmax", "stage"): 1 + 3 * 4,
+        ("mlp", "relapse"): 4,
+    }
+    for (model, target), expected in columns.items():
+        out = f"{model}-run"
+        common = f"--schema schema.toml --target {target} --epsilon 5 --delta 1e-5 --steps 300 --draws 50"
+        found = call(f"confide fit visits.csv {common} --model {model} --out {out} --quiet")
+        assert f"{out}/posterior.nc" in found, found
+        assert call(f"confide predict {out} visits.csv --out {model}.csv").startswith(f"{model}.csv: 300")
+        with Path(f"{model}.csv").open() as file:
+            made = list(csv.reader(file))
+        own = made[0][2:]
+        assert own == expected if isinstance(expected, list) else len(own) == expected
+        assert made[8][2:] == [""] * len(own)  # a row that the fit left out has no prediction
+        assert made[9][2] != ""
+        if model in ("poisson", "linear"):
+            assert -15 < float(made[1][2]) < 25
+            assert float(made[1][3]) <= float(made[1][4])
+        assert call(f"confide report {out} --public visits.csv") == f"{out}/report.html\n"
+
+
+def test_predictions_cover_what_they_say(folder):
+    """Of a well-specified model without much noise, bins hold what they promise; the scores are those of hand."""
+    posterior = tabular.fit(
+        Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=20.0, delta=1e-5, steps=2000, key=1),
+        verbose=False,
+    )
+    described = tabular.load("run")[1]
+    write(folder / "other", 4000)
+    judged = predictions.evaluate(posterior, described, tables.open_table(folder / "other" / "patients.csv"))
+    assert judged.rows == 4000
+    assert judged.scores["accuracy"] > judged.scores["share of the most common label"]
+    held = sum(part.rows for part in judged.calibration if part.low - 0.12 < part.said < part.high + 0.12)
+    assert held > 0.8 * judged.rows
+    assert sum(part.rows for part in judged.calibration) == judged.rows
+    probabilities = posterior.predict_proba(
+        confide.encoding.encode_table(described, tables.open_table("patients.csv")).x
+    )
+    assert np.allclose(probabilities.sum(axis=1), 1)
+
+
+# Killed.
+
+KILLED = """
+    import os, signal, sys
+    from confide import checkpoints, ledger, pending, tabular
+    moment, request = sys.argv[1], tabular.Request(**eval(sys.argv[2]))
+    kill = lambda *arguments, **more: os.kill(os.getpid(), signal.SIGKILL)
+    if moment == "before the charge":
+        ledger.Ledger.charge = kill
+    if moment == "before the end":
+        pending.end = kill
+    if moment == "in the middle":
+        write = checkpoints.write
+        def counted(path, checkpoint):
+            write(path, checkpoint)
+            if checkpoint.block == 3:
+                kill()
+        checkpoints.write = counted
+    tabular.fit(request, verbose=False)
+"""
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("moment", ["before the charge", "in the middle", "before the end"])
+def test_killed_and_resumed(moment, folder, call, tmp_path):
+    """The same draws as an undisturbed run, one charge, and no secret left behind."""
+    ledger = confide.Ledger.create("ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
+    asked = {
+        "data": str(folder / "patients.csv"), "schema": SCHEMA, "out": str(folder / "run"), "epsilon": 1.0,
+        "delta": 5e-6, "steps": 3000, "ledger": str(folder / "ledger.db"), "checkpoint_seconds": 1e-9, "key": 11,
+    }  # fmt: skip
+    program = [sys.executable, "-c", textwrap.dedent(KILLED), moment, repr(asked)]
+    killed = subprocess.run(program, capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (folder / "run").exists() == (moment == "before the end")
+    (state,) = (tmp_path / "state" / "runs").iterdir()
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in state.iterdir())
+    if moment != "before the end":
+        assert "has begun and not ended" in call(f"confide {FIT}")
+        assert "has not ended" in call("confide report run")
+    found = call("confide resume run --quiet")
+    assert "run/posterior.nc" in found, found
+    assert list((tmp_path / "state" / "runs").iterdir()) == []
+    assert len(ledger.history("patients")) == 1
+    undisturbed = tabular.fit(Request(**asked | {"out": "whole", "ledger": None}), verbose=False)
+    assert np.array_equal(tabular.load("run")[0].draws["weights"], undisturbed.draws["weights"])
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_waiting_run_is_held_by_one_process_and_can_be_given_up(folder, call):
+    out = Path("run")
+    state = pending.begin(out, {"data": "patients.csv"})
+    with pending.alone(state):
+        program = (
+            f"from confide import pending; from pathlib import Path\nwith pending.alone(Path({str(state)!r})): pass"
+        )
+        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert "another process is working" in other.stderr
+    state.chmod(0o755)
+    assert "can be read by others" in call("confide resume run")
+    assert "given up" in call("confide resume run --discard")
+    assert not state.exists()
+    assert "no run for 'run' waits" in call("confide resume run --discard")
+
+
+def interrupted(*arguments, **more):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+
+
+def test_changed_data_are_not_resumed(folder, call):
+    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=1000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confide.run, "execute", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tabular.fit(asked, verbose=False)
+    assert checkpoints.read(pending.place(Path("run")) / pending.CHECKPOINT) is not None
+    before = Path("patients.csv").read_text()
+    replaced("p2,", "p2,1")(folder)
+    assert "is of another run" in call("confide resume run")
+    Path("patients.csv").write_text(before)
+    assert "run/posterior.nc" in call("confide resume run --quiet")
+
+
+def test_a_million_rows(folder, call):
+    """Read in pieces and fitted; memory beyond the arrays is a piece."""
+    line = ["p,70,female,no,II,no\n", "p,40,male,yes,IV,yes\n"]
+    with Path("patients.csv").open("w") as file:
+        file.write(",".join(HEADER) + "\n")
+        for _ in range(500):
+            file.write("".join(line) * 1000)
+    found = call(f"confide {FIT.replace('--ledger ledger.db', '')} --quiet")
+    assert "run/posterior.nc" in found, found
+    assert json.loads(Path("run/plan.json").read_text())["plan"]["records"] == 1_000_000

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test bench reproduce clean
+.PHONY: demo test docs bench reproduce clean
 
 demo: .venv/.run
 	$(BIN)/python examples/patients.py
@@ -13,6 +13,10 @@ test: .venv/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2
+
+docs: .venv/.test
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
@@ -35,4 +39,4 @@ reproduce: .venv/.test
 	touch $@
 
 clean:
-	rm -rf .venv build dist reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info
+	rm -rf .venv build dist site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info

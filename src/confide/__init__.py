@@ -60,6 +60,7 @@ _MODULES = (
     "checkpoints",
     "checks",
     "data",
+    "encoding",
     "events",
     "experiments",
     "fitting",
@@ -75,8 +76,10 @@ _MODULES = (
     "progress",
     "run",
     "samplers",
+    "schema",
     "shares",
     "step_sizes",
+    "tables",
 )
 
 __all__ = [

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -23,7 +25,7 @@ from confide.events import Event, compose
 from confide.inputs import checked_data
 from confide.jobs import Asked
 from confide.kernel import gaussian_event
-from confide.ledger import Ledger
+from confide.ledger import Charge, Ledger
 from confide.models.model import Model
 from confide.noise import Noise, SecureSource
 from confide.posterior import NotPrivateWarning, Posterior
@@ -52,6 +54,7 @@ def fit(
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
     verbose: bool = True,
+    assumptions: tuple[str, ...] = (),
 ) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 
@@ -74,7 +77,48 @@ def fit(
         checkpoint: a file of secrets from which the same call goes on after an interruption.
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
+        assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
     """
+    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
+    posterior = completed(
+        model,
+        data,
+        budget,
+        sampler,
+        asked,
+        key=key,
+        ledger=ledger,
+        dataset=dataset,
+        noise=noise,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        progress=progress,
+        verbose=verbose,
+        assumptions=assumptions,
+    )
+    if checkpoint is not None:
+        checkpoints.delete(Path(checkpoint))
+    return posterior
+
+
+def completed(
+    model: Model,
+    data: Any,
+    budget: Budget,
+    sampler: Sampler | None,
+    asked: Asked,
+    *,
+    key: Any = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    dataset: str | None = None,
+    noise: Noise = "default",
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
+    progress: bool | None = None,
+    verbose: bool = True,
+    assumptions: tuple[str, ...] = (),
+) -> Posterior:
+    """`fit`, with its checkpoint left in place: for callers who delete it when they have stored the posterior."""
     checks.instance(Budget, budget=budget)
     sampler = sgld() if sampler is None else sampler
     checks.instance(Sampler, sampler=sampler)
@@ -92,10 +136,9 @@ def fit(
     resumed = None if place is None else checkpoints.read(place)
     start, source = _keys(noise, key, resumed)
     given = key is not None if resumed is None else resumed.given
-    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
     job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
     guarantee = accounting.guarantee(
-        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, given)
+        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, given) + assumptions
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
@@ -105,26 +148,24 @@ def fit(
     plan = _plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
     if verbose:
         print(_printed(plan, guarantee), file=sys.stderr)
-    mark = ""
+    mark, begun = "", None
     if place is not None:
         mark = checkpoints.fingerprint(plan | {"event": event.to_json(), "model": _digest(model, arrays)}, arrays)
         if resumed is not None and resumed.fingerprint != mark:
             raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
-    receipt = "" if resumed is None else resumed.receipt
+        begun = resumed or run.first_checkpoint(job, source, mark, uuid.uuid4().hex, given)
+        checkpoints.write(place, begun)
     if account is not None:
-        receipt = _charged(*account, event, resumed)
+        try:
+            charge = _charged(*account, event, begun)
+        except BaseException:
+            if place is not None and resumed is None:
+                checkpoints.delete(place)
+            raise
+        plan |= {"ledger": _entry(*account, charge)}
     with shown(job.steps, lambda t: _spent(job, t, guarantee), progress) as report:
         kept = run.execute(
-            job,
-            arrays,
-            source,
-            checkpoint=place,
-            fingerprint=mark,
-            receipt=receipt,
-            given=given,
-            resumed=resumed,
-            every=checkpoint_seconds,
-            report=report,
+            job, arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report
         )
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model)
 
@@ -186,13 +227,30 @@ def _account(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
     return ledger, ledger.account(dataset).name
 
 
-def _charged(ledger: Ledger, dataset: str, event: Event, resumed: checkpoints.Checkpoint | None) -> str:
-    """The receipt of the charge; a resumed run was charged when it began."""
-    if resumed is not None:
-        if any(charge.receipt == resumed.receipt and charge.event == event for charge in ledger.history(dataset)):
-            return resumed.receipt
+def _charged(ledger: Ledger, dataset: str, event: Event, begun: checkpoints.Checkpoint | None) -> Charge:
+    """The charge of the run; one that goes on was charged when it began."""
+    if begun is None:
+        return ledger.charge(dataset, event, note="confide.fit")
+    for charge in ledger.history(dataset):
+        if charge.receipt == begun.receipt and charge.event == event:
+            return charge
+    if begun.block > 0:
         raise Refused("the checkpoint's charge is not in this ledger: give the ledger that the run began with")
-    return ledger.charge(dataset, event, note="confide.fit").receipt
+    return ledger.charge(dataset, event, note="confide.fit", receipt=begun.receipt)
+
+
+def _entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
+    """What the run took from the ledger and what it left, which depends on no record."""
+    account, left = ledger.account(dataset), ledger.left(dataset)
+    return {
+        "dataset": dataset,
+        "receipt": charge.receipt,
+        "time": charge.time,
+        "budget": account.budget.to_json(),
+        "composition": account.composition,
+        "share": charge.share,
+        "left": left._asdict(),
+    }
 
 
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:

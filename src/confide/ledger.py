@@ -170,8 +170,11 @@ class Ledger:
                 raise Refused(f"dataset = {name!r} is in the ledger already: its budget cannot be changed")
             connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def charge(self, dataset: str, event: Event, note: str = "") -> Charge:
-        """Charge an event before it happens; raises BudgetExceeded, with nothing charged, when it does not fit."""
+    def charge(self, dataset: str, event: Event, note: str = "", receipt: str | None = None) -> Charge:
+        """Charge an event before it happens; raises BudgetExceeded, with nothing charged, when it does not fit.
+
+        A `receipt` that was chosen beforehand cannot be charged twice.
+        """
         account = self.account(dataset)
         checks.instance(Event, event=event)
         checks.instance(str, note=note)
@@ -181,7 +184,7 @@ class Ledger:
             spent = _spent(connection, account.name)
             if not spent + share <= 1 + ROUNDING:
                 raise _exceeded(account, share, account.left(max(0.0, 1 - spent)))
-            charge = Charge(uuid.uuid4().hex, account.name, _now(), note, event, share)
+            charge = Charge(receipt or uuid.uuid4().hex, account.name, _now(), note, event, share)
             connection.execute(
                 "INSERT INTO charges (receipt, dataset, time, note, event, share) VALUES (?, ?, ?, ?, ?, ?)",
                 (charge.receipt, charge.dataset, charge.time, charge.note, encoded, share),

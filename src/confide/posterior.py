@@ -10,7 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
+import uuid
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from confide.checks import Refused
 from confide.models.model import Model
 
 FORMAT = 1
+POSTERIOR, GUARANTEE, PLAN = "posterior.nc", "guarantee.json", "plan.json"
 BATCH = 2**22  # numbers predicted at once
 
 
@@ -115,27 +119,35 @@ class Posterior:
         finally:
             logging.disable(before)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write draws.nc and posterior.json into the folder `path`, which is made."""
+    def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
+        """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.
+
+        The folder appears whole or not at all.
+        """
         checks.instance(str | os.PathLike, path=path)
         folder = Path(path)
-        if folder.exists() and not folder.is_dir():
-            raise Refused(f"path = {str(folder)!r} is a file: give a folder")
-        if (folder / "posterior.json").exists():
-            raise Refused(f"{str(folder)!r} holds a posterior already: give another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        self.to_arviz().to_netcdf(str(folder / "draws.nc"), engine="h5netcdf")
-        record = {
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Refused(f"{str(folder)!r} exists: give the name of a new folder")
+        plan = {
             "format": FORMAT,
-            "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
             "plan": self.plan,
             "model": None if self.model is None else {"name": self.model.name, "settings": self.model.settings},
             "variables": [[name, route] for name, route, _ in _named(self.draws)],
         }
-        # Last, and in one move: a folder without it is not a posterior.
-        draft = folder / ".posterior.json"
-        draft.write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
-        draft.replace(folder / "posterior.json")
+        guarantee = None if self.guarantee is None else self.guarantee.to_json()
+        draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+        try:
+            draft.mkdir(parents=True)
+            self.to_arviz().to_netcdf(str(draft / POSTERIOR), engine="h5netcdf")
+            for name, record in ((GUARANTEE, guarantee), (PLAN, plan)):
+                (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
+            for name, text in (files or {}).items():
+                (draft / name).write_text(text, encoding="utf-8")
+            draft.replace(folder)
+        except OSError as error:
+            raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
         return folder
 
     @classmethod
@@ -146,13 +158,13 @@ class Posterior:
         checks.instance(str | os.PathLike, path=path)
         folder = Path(path)
         try:
-            record = json.loads((folder / "posterior.json").read_text())
+            record = json.loads((folder / PLAN).read_text())
             if record["format"] != FORMAT:
                 raise Refused(f"{str(folder)!r} has format {record['format']}, this version reads {FORMAT}")
-            with xarray.open_dataset(folder / "draws.nc", group="posterior", engine="h5netcdf") as file:
+            with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
                 arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
+            guarantee = json.loads((folder / GUARANTEE).read_text())
             kept = record["model"]
-            guarantee = record["guarantee"]
             return cls(
                 draws=_nested(arrays),
                 guarantee=None if guarantee is None else Guarantee.from_json(guarantee),

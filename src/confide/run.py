@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import batches, checkpoints, noise
+from confide.checkpoints import Checkpoint
 from confide.checks import Refused
 from confide.gradients import ClippedSum
 from confide.kernel import Kernel, Oracle, Setting
@@ -140,66 +141,69 @@ class Job:
         return keys[0] if self.chains == 1 else jnp.stack(keys)
 
 
+def first_checkpoint(job: Job, key: Any, fingerprint: str, receipt: str, given: bool) -> Checkpoint:
+    """Where a run begins: written before the charge, so that a run is charged once however often it is killed."""
+    with jax.enable_x64(True):
+        return Checkpoint(fingerprint, receipt, _secret(key), given, 0, _leaves(job.begin()))
+
+
 def execute(
     job: Job,
     data: tuple[np.ndarray, ...],
     key: Any,
     *,
     checkpoint: Path | None = None,
-    fingerprint: str = "",
-    receipt: str = "",
-    given: bool = False,
-    resumed: checkpoints.Checkpoint | None = None,
+    resumed: Checkpoint | None = None,
     every: float = CHECKPOINT_SECONDS,
     report: Callable[[int], None] | None = None,
 ) -> np.ndarray:
-    """Run the job; the kept draws, shape (chains, kept, parameters), in single precision."""
+    """Run the job; the kept draws, shape (chains, kept, parameters), in single precision.
+
+    Where `checkpoint` names a file, the run is as in `resumed` and the file holds the whole run in the end: it is for
+    the caller to delete, once the draws are safe.
+    """
     use_compilation_cache()
     with jax.enable_x64(True):
         arrays = tuple(jax.device_put(array) for array in data)  # jnp.asarray copies twice
         prepared = arrays, jax.jit(job.gradient_sum.reach)(arrays)
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         carry, first = job.begin(), 0
-        structure = jax.tree.structure(carry)
         if resumed is not None:
+            structure = jax.tree.structure(carry)
             carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
             first = resumed.block
-
-        def keep(number: int) -> None:
-            if checkpoint is not None:
-                arrays = [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
-                secret = key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
-                checkpoints.write(
-                    checkpoint, checkpoints.Checkpoint(fingerprint, receipt, secret, given, number, arrays)
-                )
-
-        if resumed is None:
-            keep(0)
         fixed = None if isinstance(key, SecureSource) else job.randomness(key, 0)
         kept_at = reported_at = time.monotonic()
         for number in range(first, job.blocks):
             random = job.randomness(key, number) if fixed is None else fixed
             carry = job.advance(carry, prepared, controls, number, random)
-            if report is None and checkpoint is None:
-                continue
             now = time.monotonic()
             if report is not None and now - reported_at > 0.1:
                 jax.block_until_ready(carry)
                 report(min(job.steps, (number + 1) * job.block))
                 reported_at = now
-            if checkpoint is not None and now - kept_at >= every:
-                keep(number + 1)
+            last = number + 1 == job.blocks
+            if checkpoint is not None and resumed is not None and (last or now - kept_at >= every):
+                checkpoints.write(checkpoint, resumed._replace(block=number + 1, arrays=_leaves(carry)))
                 kept_at = now
         draws = np.asarray(carry.draws)
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws
     draws = draws[:, :-1]
-    if checkpoint is not None:
-        checkpoints.delete(checkpoint)
     if not np.all(np.isfinite(draws)):
+        if checkpoint is not None:
+            checkpoints.delete(checkpoint)
         raise Refused("the chain diverged: lower step_size, or give more steps so that each is smaller")
     return draws
+
+
+def _leaves(carry: Carry) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
+
+
+def _secret(key: Any) -> bytes:
+    return key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
 
 
 def use_compilation_cache() -> None:

@@ -1,0 +1,191 @@
+"""Tables on disk, read in pieces: CSV and Parquet. A refusal names the file, the line and the column.
+
+Values of a CSV file are text as it stands there; those of a Parquet file have the types that the file says.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confide import checks
+from confide.checks import Refused
+
+PIECE = 20_000  # records read at once
+PARQUET = (".parquet", ".pq")
+DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+csv.field_size_limit(2**24)
+
+
+class Piece(NamedTuple):
+    """Some records: the values of each column, and where each record stands in the file."""
+
+    columns: dict[str, list[Any]]
+    lines: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table on disk that has a header and at least one record.
+
+    `place` is what a record's number counts: lines of a CSV file, rows of a Parquet file.
+    """
+
+    path: Path
+    header: tuple[str, ...]
+    delimiter: str = ","
+    encoding: str = "utf-8-sig"
+
+    @property
+    def place(self) -> str:
+        return "row" if self.path.suffix.lower() in PARQUET else "line"
+
+    def at(self, number: int) -> str:
+        return f"{self.path}, {self.place} {number}"
+
+    def pieces(self, size: int = PIECE) -> Iterator[Piece]:
+        """The records, in the order of the file."""
+        return self._parquet_pieces(size) if self.place == "row" else self._csv_pieces(size)
+
+    def _csv_pieces(self, size: int) -> Iterator[Piece]:
+        with _opened(self.path, self.encoding) as file:
+            reader = csv.reader(file, delimiter=self.delimiter, skipinitialspace=True, strict=True)
+            rows: list[list[str]] = []
+            lines: list[int] = []
+            started = False
+            for row, line in _rows(reader, self):
+                if not row:  # an empty line
+                    continue
+                if not started:  # the header
+                    started = True
+                    continue
+                if len(row) != len(self.header):
+                    raise Refused(
+                        f"{self.at(line)}: {len(row)} values where the header has {len(self.header)} columns: "
+                        "quote values that hold the delimiter, or repair the line"
+                    )
+                rows.append(row)
+                lines.append(line)
+                if len(rows) == size:
+                    yield Piece(self._columns(rows), lines)
+                    rows, lines = [], []
+            if rows:
+                yield Piece(self._columns(rows), lines)
+
+    def _columns(self, rows: list[list[str]]) -> dict[str, list[Any]]:
+        return dict(zip(self.header, map(list, zip(*rows, strict=True)), strict=True))
+
+    def _parquet_pieces(self, size: int) -> Iterator[Piece]:
+        first = 1
+        try:
+            for batch in _parquet(self.path).iter_batches(batch_size=size):
+                columns = {name: batch.column(name).to_pylist() for name in self.header}
+                yield Piece(columns, list(range(first, first + batch.num_rows)))
+                first += batch.num_rows
+        except (OSError, ValueError) as error:
+            raise Refused(f"{self.path} cannot be read as Parquet: {_first(error)}") from None
+
+
+def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encoding: str | None = None) -> Table:
+    """The table in a file, after a look at its header; `delimiter` and `encoding` are for CSV files."""
+    checks.instance(str | os.PathLike, path=path)
+    path = Path(path)
+    if path.is_dir() or not path.exists():
+        raise Refused(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give a CSV or a Parquet file")
+    if path.suffix.lower() in PARQUET:
+        header = tuple(_parquet(path).schema_arrow.names)
+        if not _parquet(path).metadata.num_rows:
+            raise Refused(f"{path} holds no records: give a file with at least one")
+        return Table(path=path, header=_checked(header, f"{path}"))
+    delimiter = "," if delimiter is None else "\t" if delimiter in ("\\t", "tab") else delimiter
+    if len(delimiter) != 1:
+        raise Refused(f"delimiter = {delimiter!r} is not one character: give one, such as ';'")
+    table = Table(path=path, header=(), delimiter=delimiter, encoding=encoding or "utf-8-sig")
+    with _opened(path, table.encoding) as file:
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        rows = (pair for pair in _rows(reader, table) if pair[0])
+        found, line = next(rows, (None, 0))
+        if found is None:
+            raise Refused(f"{path} is empty: give a file with a header and at least one record")
+        header = _checked(tuple(name.strip() for name in found), table.at(line))
+        if len(header) == 1:
+            other = next((mark for mark in DELIMITERS if mark != delimiter and mark in header[0]), None)
+            if other:
+                raise Refused(
+                    f"{table.at(line)}: the header is one column, {header[0][:40]!r}: "
+                    f"the delimiter seems to be {DELIMITERS[other]}; give --delimiter '{_shown(other)}'"
+                )
+        if next(rows, None) is None:
+            raise Refused(f"{path} holds a header and no records: give a file with at least one")
+    return Table(path=path, header=header, delimiter=delimiter, encoding=table.encoding)
+
+
+def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
+    if "" in header:
+        raise Refused(f"{where}: column {header.index('') + 1} has no name: give it one")
+    if twice := next((name for name in header if header.count(name) > 1), None):
+        raise Refused(f"{where}: column {twice!r} is there twice: rename one")
+    return header
+
+
+def _shown(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else delimiter
+
+
+def _opened(path: Path, encoding: str) -> Any:
+    try:
+        return path.open(newline="", encoding=encoding)
+    except LookupError:
+        raise Refused(f"encoding = {encoding!r} is unknown: give one such as utf-8 or latin-1") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
+    """Every row with the line that it begins on."""
+    begins = 1
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except UnicodeDecodeError as error:
+            raise Refused(_undecoded(table, error)) from None
+        except csv.Error as error:
+            raise Refused(f"{table.at(begins)}: {error}: close the quotation mark, or give a CSV file") from None
+        except OSError as error:
+            raise Refused(f"{table.path} cannot be read: {error.strerror}") from None
+        yield row, begins
+        begins = reader.line_num + 1
+
+
+def _undecoded(table: Table, error: UnicodeDecodeError) -> str:
+    """The line of the first byte that the encoding does not know."""
+    number, wrong = 1, error.object[error.start]
+    with table.path.open("rb") as file:
+        for line in file:
+            try:
+                line.decode(table.encoding)
+            except UnicodeDecodeError as found:
+                wrong = line[found.start]
+                break
+            number += 1
+    name = "UTF-8" if table.encoding == "utf-8-sig" else table.encoding
+    return f"{table.at(number)}: byte 0x{wrong:02x} is not {name} text: give the right --encoding, such as latin-1"
+
+
+def _parquet(path: Path) -> Any:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, ValueError, ArrowException) as error:
+        raise Refused(f"{path} cannot be read as Parquet: {_first(error)}") from None
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120].rstrip(".")

@@ -22,6 +22,7 @@ FLOORS = [
     "schema",
     "tables",
     "encoding",
+    "drafts",
     "data",
     "models",
     "inputs",
@@ -36,13 +37,20 @@ FLOORS = [
     "progress",
     "jobs",
     "fitting",
+    "pending",
+    "tabular",
+    "predictions",
+    "report",
+    "estimators",
     "experiments",
+    "demonstration",
     "cli",
 ]
 INSIDE = {
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }
 PROMISE = FLOORS[: FLOORS.index("data")]

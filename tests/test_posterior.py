@@ -89,7 +89,7 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
     assert loaded.plan == fitted.plan
     assert np.array_equal(loaded.predict(X[:5]), fitted.predict(X[:5]))
     assert confide.verify(loaded.guarantee) <= BUDGET.epsilon
-    with pytest.raises(Refused, match="already"):
+    with pytest.raises(Refused, match="exists"):
         fitted.save(path)
 
 

@@ -60,6 +60,7 @@ _MODULES = (
     "checkpoints",
     "checks",
     "data",
+    "drafts",
     "encoding",
     "events",
     "experiments",
@@ -71,8 +72,10 @@ _MODULES = (
     "ledger",
     "models",
     "noise",
+    "pending",
     "planning",
     "posterior",
+    "predictions",
     "progress",
     "run",
     "samplers",
@@ -80,6 +83,7 @@ _MODULES = (
     "shares",
     "step_sizes",
     "tables",
+    "tabular",
 )
 
 __all__ = [

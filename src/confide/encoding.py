@@ -15,14 +15,14 @@ than the schema's `norm_bound` are scaled down to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from confide.checks import Refused
-from confide.schema import MISSING, OTHER, Column, Schema, text
-from confide.tables import Table
+from confide.schema import Column, Schema, text
+from confide.tables import Piece, Table
 
 AMONG = 5  # categories that a refusal lists
 
@@ -67,28 +67,44 @@ def encode(schema: Schema, columns: Mapping[str, Sequence[Any]], count: bool = F
     return Encoded(x[kept].astype(np.float32), y[kept].astype(np.float32) if len(y) else y, kept)
 
 
-def encode_table(schema: Schema, table: Table, *, target: bool = True, count: bool = False) -> Encoded:
-    """Encode a whole table, piece by piece; refusals name the file, the line and the column."""
-    wanted = {column.name for column in schema.columns}
-    needed = {column.name for column in schema.inputs} | ({schema.target} if target else set())
-    if missing := [name for name in needed if name not in table.header]:
-        name = min(missing)
+def encode_table(schema: Schema, table: Table, *, count: bool = False) -> Encoded:
+    """Encode a whole table with its target; refusals name the file, the line and the column."""
+    _compared(schema, table, {column.name for column in schema.inputs} | {schema.target})
+    pieces = [_encoded(schema, table, piece, piece.columns, count) for piece in table.pieces()]
+    return Encoded(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
+
+
+def encoded_pieces(schema: Schema, table: Table) -> Iterator[tuple[Piece, np.ndarray, np.ndarray]]:
+    """Encode a table piece by piece without its target, which it may lack: (piece, x, which rows are in x)."""
+    _compared(schema, table, {column.name for column in schema.inputs})
+    for piece in table.pieces():
+        inputs = {name: values for name, values in piece.columns.items() if name != schema.target}
+        encoded = _encoded(schema, table, piece, inputs)
+        yield piece, encoded.x, encoded.kept
+
+
+def _encoded(
+    schema: Schema, table: Table, piece: Piece, columns: Mapping[str, Sequence[Any]], count: bool = False
+) -> Encoded:
+    try:
+        return encode(schema, columns, count)
+    except BadValue as bad:
+        raise Refused(f"{table.at(piece.lines[bad.row])}, {bad}") from None
+
+
+def _compared(schema: Schema, table: Table, needed: set[str]) -> None:
+    """Every column that is needed is in the table, and every column of the table is in the schema."""
+    if missing := [column.name for column in schema.columns if column.name in needed - set(table.header)]:
         raise Refused(
-            f"{table.at(1)}: column {name!r} of the schema is not in the file: add it, or describe the file as it is"
+            f"{table.at(1)}: column {missing[0]!r} of the schema is not in the file: "
+            "add it, or describe the file as it is"
         )
-    if extra := [name for name in table.header if name not in wanted]:
+    known = {column.name for column in schema.columns}
+    if extra := [name for name in table.header if name not in known]:
         raise Refused(
             f"{table.at(1)}: column {extra[0]!r} is not in the schema: describe it there, "
             'with kind = "ignore" if it is not to be used'
         )
-    pieces = []
-    for piece in table.pieces():
-        columns = piece.columns if target else {k: v for k, v in piece.columns.items() if k != schema.target}
-        try:
-            pieces.append(encode(schema, columns, count))
-        except BadValue as bad:
-            raise Refused(f"{table.at(piece.lines[bad.row])}, {bad}") from None
-    return Encoded(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
 
 
 def _features(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -230,6 +246,3 @@ def _low(column: Column) -> float:
 def _high(column: Column) -> float:
     assert column.high is not None
     return column.high
-
-
-__all__ = ["MISSING", "OTHER", "BadValue", "Encoded", "encode", "encode_table", "scaled", "unscaled"]

@@ -165,22 +165,24 @@ class Schema:
 
     @property
     def learnt(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns if column.learnt)
+        """The columns in use whose values were taken from the records."""
+        used = {column.name for column in self.inputs} | {self.target}
+        return tuple(column.name for column in self.columns if column.learnt and column.name in used)
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The schema as a file; `comments` go above the columns that they name, and '' above everything."""
         comments = comments or {}
         lines = [f"# {line}" for line in comments.get("", "").splitlines()]
-        lines += [f"target = {_toml(self.target)}"] if self.target else []
-        lines += [f"missing_values = {_toml(self.missing_values)}"]
-        lines += [f"norm_bound = {_toml(self.norm_bound)}"] if self.norm_bound is not None else []
+        lines += [f"target = {toml_value(self.target)}"] if self.target else []
+        lines += [f"missing_values = {toml_value(self.missing_values)}"]
+        lines += [f"norm_bound = {toml_value(self.norm_bound)}"] if self.norm_bound is not None else []
         for column in self.columns:
             lines += ["", *(f"# {line}" for line in comments.get(column.name, "").splitlines())]
-            lines += [f"[columns.{_key(column.name)}]"]
+            lines += [f"[columns.{toml_key(column.name)}]"]
             for entry in fields(column)[1:]:
                 value = getattr(column, entry.name)
                 if entry.name == "kind" or value != entry.default:
-                    lines.append(f"{entry.name} = {_toml(value)}")
+                    lines.append(f"{entry.name} = {toml_value(value)}")
         return "\n".join(lines) + "\n"
 
 
@@ -238,7 +240,7 @@ def _syntax(error: str, where: str) -> str:
 
 def _line(text: str, name: str) -> int:
     """Where a column is described; 1 where it is written in another way than as a table."""
-    heads = {f"[columns.{name}]", f"[columns.{_key(name)}]", f"[columns.'{name}']", f'[columns."{name}"]'}
+    heads = {f"[columns.{name}]", f"[columns.{toml_key(name)}]", f"[columns.'{name}']", f'[columns."{name}"]'}
     lines = (line.split("#")[0].strip() for line in text.splitlines())
     return next((i for i, line in enumerate(lines, 1) if line in heads), 1)
 
@@ -276,15 +278,15 @@ def _listed(names: Any) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
+def toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml_value, value)) + "]"
     return repr(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))

@@ -1,0 +1,119 @@
+"""`confide ledger`: what has been spent on each dataset, and what is left."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from confide.checks import Refused
+from confide.cli.prices import gaussian_event
+from confide.cli.printing import Dataset, Epsilon, Json, LedgerPath, Neighbours, Schedule, print_json, say, show_table
+
+ledger_app = typer.Typer(help="Keep a ledger of what has been spent on each dataset.", no_args_is_help=True)
+
+
+@ledger_app.command("create")
+def ledger_create(
+    path: LedgerPath,
+    dataset: Dataset,
+    epsilon: Epsilon,
+    delta: Annotated[float, typer.Option(help="Probability that the bound fails; 0 for a pure budget.")],
+    neighbours: Neighbours = "add-remove",
+    composition: Annotated[
+        str, typer.Option(help="How charges add up: basic, renyi (many small ones) or gdp.")
+    ] = "basic",
+    as_json: Json = False,
+) -> None:
+    """Enter a dataset with its budget; the file is made if there is none."""
+    from confide.budget import Budget
+    from confide.ledger import Ledger
+    from confide.shares import Account
+
+    budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)  # type: ignore[arg-type]
+    Account.checked(dataset, budget, composition)  # before a file is made
+    ledger = Ledger(path) if path.exists() else Ledger.create(path)
+    ledger.enter(dataset, budget, composition)
+    record = {"ledger": str(path), "dataset": dataset, "budget": budget.to_json(), "composition": composition}
+    if as_json:
+        print_json(record)
+    else:
+        say(f"{path}: dataset {dataset!r} may spend ({epsilon:g}, {delta:g}), {neighbours}, {composition}.")
+
+
+@ledger_app.command("charge")
+def ledger_charge(
+    path: LedgerPath,
+    dataset: Dataset,
+    noise_multiplier: Annotated[Optional[float], typer.Option(help="Gaussian steps: noise over the clip.")] = None,
+    sampling_probability: Annotated[
+        Optional[float], typer.Option(help="Gaussian steps: chance to enter a batch; 1 if not given.")
+    ] = None,
+    steps: Annotated[Optional[int], typer.Option(help="Gaussian steps: how many; 1 if not given.")] = None,
+    schedule: Schedule = "fixed",
+    pure_epsilon: Annotated[Optional[float], typer.Option(help="A pure-epsilon release instead.")] = None,
+    mu: Annotated[Optional[float], typer.Option(help="A Gaussian-DP release instead.")] = None,
+    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Charge a release to a dataset before it happens. Nothing is refunded.
+
+    A release is a run of Gaussian steps, or one that is epsilon-DP (--pure-epsilon) or mu-Gaussian-DP (--mu).
+    """
+    from confide import events
+    from confide.ledger import Ledger
+
+    if sum(value is not None for value in (noise_multiplier, pure_epsilon, mu)) != 1:
+        raise Refused("give exactly one of --noise-multiplier, --pure-epsilon and --mu")
+    if noise_multiplier is None and (sampling_probability, steps, schedule) != (None, None, "fixed"):
+        raise Refused("--sampling-probability, --steps and --schedule go with --noise-multiplier: charge twice for two")
+    ledger = Ledger(path)
+    neighbours = ledger.account(dataset).budget.neighbours
+    if noise_multiplier is not None:
+        q, count = 1.0 if sampling_probability is None else sampling_probability, 1 if steps is None else steps
+        event = gaussian_event(noise_multiplier, q, count, schedule)
+    elif pure_epsilon is not None:
+        event = events.Release(epsilon=pure_epsilon, neighbours=neighbours)
+    else:
+        event = events.GaussianRelease(mu=mu or 0.0, neighbours=neighbours)
+    charge = ledger.charge(dataset, event, note)
+    left = ledger.left(dataset)
+    if as_json:
+        print_json({"receipt": charge.receipt, "dataset": dataset, "share": charge.share, "left": left._asdict()})
+    else:
+        print(f"Charged {charge.share:.4%} of the budget of {dataset!r}: {event.summary()}.")
+        print(f"Receipt: {charge.receipt}")
+        print(f"Left: {left.share:.4%}, epsilon {left.epsilon:.6g}, delta {left.delta:.3g}.")
+
+
+@ledger_app.command("show")
+def ledger_show(
+    path: LedgerPath,
+    dataset: Annotated[Optional[str], typer.Option(help="Only this dataset.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what has been spent and what is left; the JSON form holds every event."""
+    from confide.ledger import Ledger
+
+    ledger = Ledger(path)
+    accounts = ledger.accounts() if dataset is None else [ledger.account(dataset)]
+    records = []
+    for account in accounts:
+        left, history = ledger.left(account.name), ledger.history(account.name)
+        charges = [c._asdict() | {"event": c.event.to_json(), "summary": c.event.summary()} for c in history]
+        head = {"dataset": account.name, "budget": account.budget.to_json(), "composition": account.composition}
+        records.append(head | {"left": left._asdict(), "charges": charges})
+    if as_json:
+        print_json({"ledger": str(path), "datasets": records})
+        return
+    if not records:
+        say(f"{path}: no dataset has been entered yet.")
+    for record in records:
+        budget, left = record["budget"], record["left"]
+        kept = f"({budget['epsilon']:g}, {budget['delta']:g}), {budget['neighbours']}, {record['composition']}"
+        rows = [
+            [c["time"][:19], f"{c['share']:.4%}", c["summary"] + (f" ({c['note']})" if c["note"] else "")]
+            for c in record["charges"]
+        ]
+        show_table(f"{record['dataset']}: {kept}", ["time (UTC)", "share", "event"], rows)
+        print(f"Left: {left['share']:.4%}, epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g}.\n")

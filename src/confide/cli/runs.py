@@ -1,0 +1,209 @@
+"""`confide fit` and what follows it: resume, predict, report, verify; and the demonstration of them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from confide.checks import Refused
+from confide.cli.printing import Delimiter, Delta, Encoding, Epsilon, Json, Neighbours, print_json, say
+
+if TYPE_CHECKING:
+    from confide.posterior import Posterior
+
+Run = Annotated[Path, typer.Argument(help="The folder that 'confide fit' wrote.", show_default=False)]
+NewTable = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the schema's columns.", show_default=False)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress bar.")]
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file, one row per person.", show_default=False)],
+    schema: Annotated[Path, typer.Option(help="Its schema; see 'confide schema init'.")],
+    epsilon: Epsilon,
+    delta: Delta,
+    out: Annotated[Path, typer.Option(help="A new folder; everything in it may be published.")],
+    target: Annotated[Optional[str], typer.Option(help="The column to predict, if the schema does not say.")] = None,
+    model: Annotated[
+        Optional[str], typer.Option(help="logistic, softmax, linear, poisson or mlp; by default as the target asks.")
+    ] = None,
+    sampler: Annotated[str, typer.Option(help="sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld.")] = "sgld",
+    ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,
+    dataset: Annotated[Optional[str], typer.Option(help="The dataset's name in the ledger.")] = None,
+    neighbours: Neighbours = "add-remove",
+    clip: Annotated[Optional[float], typer.Option(help="Most that one record may add to a gradient.")] = None,
+    steps: Annotated[Optional[int], typer.Option(help="Steps of the sampler; more cost time, not privacy.")] = None,
+    batch_size: Annotated[Optional[int], typer.Option(help="Expected size of a Poisson batch.")] = None,
+    chains: Annotated[int, typer.Option(help="Independent chains; K of them cost K times.")] = 1,
+    draws: Annotated[Optional[int], typer.Option(help="Draws to keep of each chain.")] = None,
+    burn_in: Annotated[Optional[int], typer.Option(help="Steps before the first draw; half if not given.")] = None,
+    temperature: Annotated[float, typer.Option(help="1 samples the posterior.")] = 1.0,
+    prior_scale: Annotated[float, typer.Option(help="Standard deviation of every weight a priori.")] = 1.0,
+    noise_scale: Annotated[
+        Optional[float],
+        typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
+    ] = None,
+    hidden: Annotated[int, typer.Option(help="Hidden units of the mlp.")] = 32,
+    noise: Annotated[str, typer.Option(help="default, or secure: cryptographic and exactly rounded.")] = "default",
+    accept_learnt_schema: Annotated[
+        bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
+    ] = False,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a table within a privacy budget, and write a folder that may be published.
+
+    Everything is checked and priced before the ledger is charged and before anything is written. A run that is
+    interrupted goes on with 'confide resume'.
+    """
+    from confide import schema as schemas
+    from confide import tabular
+
+    request = tabular.Request(
+        data=str(data.absolute()),
+        schema=schemas.load(schema).to_toml(),
+        out=str(out),
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,  # type: ignore[arg-type]
+        target=target,
+        model=model,  # type: ignore[arg-type]
+        prior_scale=prior_scale,
+        noise_scale=noise_scale,
+        hidden=hidden,
+        sampler=sampler,
+        temperature=temperature,
+        steps=steps,
+        batch_size=batch_size,
+        clip=clip,
+        chains=chains,
+        draws=draws,
+        burn_in=burn_in,
+        noise=noise,  # type: ignore[arg-type]
+        ledger=None if ledger is None else str(ledger.absolute()),
+        dataset=dataset,
+        delimiter=delimiter,
+        encoding=encoding,
+        accept_learnt=accept_learnt_schema,
+    )
+    try:
+        posterior = tabular.fit(request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
+    except KeyboardInterrupt:
+        say(f"Interrupted. 'confide resume {out}' goes on from the last checkpoint, if the run had begun.")
+        raise
+    _written(posterior, out, as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="The --out folder of the interrupted run.", show_default=False)],
+    discard: Annotated[bool, typer.Option("--discard", help="Give the run up instead. Its charge stays.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was interrupted: the same draws as without the interruption, and no second charge."""
+    from confide import tabular
+
+    if discard:
+        tabular.discard(run)
+        say(f"The run for {run} is given up; what it was charged stays charged.")
+        return
+    posterior = tabular.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
+    _written(posterior, run, as_json)
+
+
+def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
+    guarantee = posterior.guarantee
+    assert guarantee is not None
+    files = sorted(str(path) for path in out.iterdir())
+    if as_json:
+        print_json({"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta})
+        return
+    print("\n".join(files))
+    say(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private. Next: confide report {out}")
+
+
+def predict(
+    run: Run,
+    data: NewTable,
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")],
+    probability: Annotated[float, typer.Option(help="Of the credible intervals.")] = 0.9,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    as_json: Json = False,
+) -> None:
+    """Predict the target of new rows, with credible intervals. This costs no budget."""
+    from confide import predictions
+
+    rows = predictions.predict(run, data, out, probability=probability, delimiter=delimiter, encoding=encoding)
+    if as_json:
+        print_json({"predictions": str(out), "rows": rows})
+    else:
+        print(f"{out}: {rows:,} predictions with {probability:.0%} intervals.")
+
+
+def report(
+    run: Run,
+    public: Annotated[
+        Optional[Path], typer.Option(help="A public table with outcomes, to show how well predictions are calibrated.")
+    ] = None,
+    held_out: Annotated[
+        Optional[Path], typer.Option(help="The same with confidential rows: the report is then NOT for publication.")
+    ] = None,
+    ledger: Annotated[Optional[Path], typer.Option(help="Show what is left now, not just after the run.")] = None,
+    out: Annotated[Optional[Path], typer.Option(help="The HTML file; by default in the folder of the run.")] = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML page: posterior, guarantee, diagnostics and what it all rests on.
+
+    With --held-out the page shows statistics of confidential rows, which no guarantee covers: it says so at the top,
+    and is written beside the folder of the run instead of into it.
+    """
+    from confide import report as reports
+
+    if public is not None and held_out is not None:
+        raise Refused("give either --public or --held-out")
+    path = reports.write(
+        run, out, public=public, held_out=held_out, ledger=ledger, delimiter=delimiter, encoding=encoding
+    )
+    if as_json:
+        print_json({"report": str(path), "publishable": held_out is None})
+    else:
+        print(path)
+
+
+def verify(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or its guarantee.json.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Price a run again from its guarantee.json alone."""
+    from confide import accounting
+    from confide.budget import Guarantee
+
+    path = run / "guarantee.json" if run.is_dir() else run
+    try:
+        guarantee = Guarantee.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{str(path)!r} cannot be read: {error}") from None
+    spent = accounting.verify(guarantee)
+    if as_json:
+        record = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta, "holds": True}
+        print_json(record | {"neighbours": guarantee.neighbours, "assumptions": guarantee.assumptions})
+        return
+    print(f"Stated epsilon {guarantee.epsilon:.6g}, recomputed {spent:.6g} at delta {guarantee.delta:.3g}: it holds.")
+    for sentence in guarantee.sentences()[1:]:
+        say(f"- {sentence}")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="A new folder for everything that is made.")] = Path("confide-demo"),
+    quiet: Quiet = False,
+) -> None:
+    """The whole way on a table that ships with scikit-learn: schema, ledger, fit, predictions and report."""
+    from confide import demonstration
+
+    demonstration.run(out, verbose=not quiet)

@@ -1,0 +1,166 @@
+"""Predictions for the rows of a table, and how good they are where the outcomes are known.
+
+Predictions are computed from the posterior and the row alone, so they cost no budget. How good they are is a statistic
+of the rows that they are compared on, and no guarantee covers it: for public records, or for whoever holds the rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide import checks, encoding, tables, tabular
+from confide.checks import Refused
+from confide.posterior import Posterior
+from confide.schema import Column, Schema
+
+BINS = 10  # of predicted probabilities
+LEVELS = (0.5, 0.8, 0.9, 0.95)  # of predictive intervals
+
+
+def predict(
+    folder: str | os.PathLike[str],
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    probability: float = 0.9,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> int:
+    """Write a prediction for every row of a table: how many there are.
+
+    A row whose missing values drop it from the fit gets no prediction. Columns that the schema ignores, such as an
+    identifier, go along.
+    """
+    checks.probability(probability=probability)
+    target_file = Path(out)
+    if target_file.exists():
+        raise Refused(f"--out {str(target_file)!r} exists: give the name of a new file, or remove it")
+    posterior, described = tabular.load(folder)
+    table = tables.open_table(data, delimiter, encoding)
+    draft = target_file.with_name(f".{target_file.name}.{uuid.uuid4().hex}")
+    count = 0
+    try:
+        with draft.open("x", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            for row in _predicted(posterior, described, table, probability):
+                writer.writerow(row)
+                count += 1
+        draft.replace(target_file)
+    except OSError as error:
+        raise Refused(f"--out {str(target_file)!r} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return count - 1
+
+
+def _predicted(posterior: Posterior, described: Schema, table: tables.Table, probability: float) -> Iterator[list[Any]]:
+    """The header, then a row for each row of the table."""
+    target = described.column(described.target)
+    along = [column.name for column in described.columns if column.kind == "ignore" and column.name in table.header]
+    if target.labels:
+        shown = target.labels[1:] if len(target.labels) == 2 else target.labels
+        names = [f"{kind}{target.name}={label}" for label in shown for kind in ("", "low ", "high ")]
+    else:
+        names = [f"low {target.name}", f"high {target.name}"]
+    yield [table.place, *along, f"predicted {target.name}", *names]
+    for piece, x, kept in encoding.encoded_pieces(described, table):
+        values = iter(_rows_of(posterior, target, x, probability) if len(x) else [])
+        for i, line in enumerate(piece.lines):
+            own = next(values) if kept[i] else [""] * (1 + len(names))
+            yield [line, *(piece.columns[name][i] for name in along), *own]
+
+
+def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
+    interval = posterior.interval(x, probability)
+    if not target.labels:
+        back = (lambda v: v) if posterior.plan["model"] == "poisson_regression" else _back(target)
+        columns = [back(posterior.predict(x)), back(interval[:, 0]), back(interval[:, 1])]
+        return [[f"{value:.6g}" for value in row] for row in zip(*columns, strict=True)]
+    chances = posterior.predict_proba(x)
+    places = [1] if len(target.labels) == 2 else range(len(target.labels))
+    rows = []
+    for i, chance in enumerate(chances):
+        shown = [f"{v:.4f}" for k in places for v in (chance[k], interval[i, k, 0], interval[i, k, 1])]
+        rows.append([target.labels[int(np.argmax(chance))], *shown])
+    return rows
+
+
+def _back(target: Column) -> Any:
+    return lambda values: encoding.unscaled(target, values)
+
+
+class Bin(NamedTuple):
+    """Some rows: what was said of them, how it turned out, and a 95% interval for that."""
+
+    said: float
+    found: float
+    low: float
+    high: float
+    rows: int
+
+
+class Evaluation(NamedTuple):
+    """How good predictions are on rows with known outcomes."""
+
+    rows: int
+    scores: dict[str, float]
+    calibration: list[Bin]
+
+
+def evaluate(posterior: Posterior, described: Schema, table: tables.Table) -> Evaluation:
+    """Compare predictions with the outcomes in a table. The result is a statistic of its rows."""
+    target = described.column(described.target)
+    count = posterior.plan["model"] == "poisson_regression"
+    x, y, _ = encoding.encode_table(described, table, count=count)
+    if not len(x):
+        raise Refused(f"{table.path}: every row has a missing value and is dropped: there is nothing to compare with")
+    return _classified(posterior, target, x, y) if target.labels else _measured(posterior, target, x, y, count)
+
+
+def _classified(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray) -> Evaluation:
+    chances, labels = posterior.predict_proba(x).astype(np.float64), y.astype(int)
+    right = np.argmax(chances, axis=1) == labels
+    own = np.clip(chances[np.arange(len(y)), labels], 1e-12, 1.0)
+    scores = {
+        "accuracy": float(np.mean(right)),
+        "share of the most common label": float(np.bincount(labels).max() / len(labels)),
+        "log loss": float(-np.mean(np.log(own))),
+        "Brier score": float(np.mean(np.sum((chances - np.eye(chances.shape[1])[labels]) ** 2, axis=1))),
+    }
+    # Of two labels the second is said to happen; of several, the likeliest is said to be right.
+    said, happened = (chances[:, 1], labels == 1) if len(target.labels) == 2 else (chances.max(axis=1), right)
+    places = np.minimum((said * BINS).astype(int), BINS - 1)
+    groups = [(said[places == place], happened[places == place]) for place in range(BINS)]
+    bins = [_bin(float(s.mean()), int(h.sum()), len(h)) for s, h in groups if len(h)]
+    return Evaluation(len(y), scores, bins)
+
+
+def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray, count: bool) -> Evaluation:
+    back = (lambda values: values) if count else _back(target)
+    outcome, mean = back(y.astype(np.float64)), back(posterior.predict(x).astype(np.float64))
+    scores = {
+        "root mean squared error": float(np.sqrt(np.mean((outcome - mean) ** 2))),
+        "mean absolute error": float(np.mean(np.abs(outcome - mean))),
+        "standard deviation of the outcomes": float(np.std(outcome)),
+    }
+    bins = []
+    for level in LEVELS:
+        interval = posterior.interval(x, level)
+        inside = int(np.sum((y >= interval[:, 0]) & (y <= interval[:, 1])))
+        bins.append(_bin(level, inside, len(y)))
+    return Evaluation(len(y), scores, bins)
+
+
+def _bin(said: float, happened: int, rows: int) -> Bin:
+    """With Wilson's interval."""
+    share, z2 = happened / rows, 1.959963984540054**2
+    middle = (share + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = np.sqrt(z2 * (share * (1 - share) / rows + z2 / (4 * rows**2))) / (1 + z2 / rows)
+    return Bin(said, share, max(0.0, float(middle - half)), min(1.0, float(middle + half)), rows)

@@ -22,7 +22,18 @@ from confide.cli import app
 FOLDER = Path(__file__).parent / "reference"
 NOTICE = "<!-- Written by docs/generate.py: run `make docs` after a change, do not edit. -->\n"
 # The order of the Python page; what is not listed comes after, by name.
-ORDER = "estimators fitting posterior budget ledger planning accounting calibration step_sizes samplers".split()
+ORDER = [
+    "estimators",
+    "fitting",
+    "posterior",
+    "budget",
+    "ledger",
+    "planning",
+    "accounting",
+    "calibration",
+    "step_sizes",
+    "samplers",
+]
 EVENTS = ("GaussianSteps", "GaussianSchedule", "GaussianRelease", "Release", "gaussian", "compose", "from_json")
 
 

@@ -47,9 +47,11 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
+    "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "report": ["content", "page", "__init__"],
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }

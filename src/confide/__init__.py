@@ -77,6 +77,7 @@ _MODULES = (
     "posterior",
     "predictions",
     "progress",
+    "report",
     "run",
     "samplers",
     "schema",

@@ -1,0 +1,65 @@
+"""One self-contained HTML page about a run: for reading, for printing, and for whoever has to decide."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from confide import predictions, tables, tabular
+from confide.checks import Refused
+from confide.ledger import Ledger
+from confide.report.content import Report, gathered
+from confide.report.page import rendered
+
+__all__ = ["Report", "gathered", "rendered", "write"]
+
+
+def write(
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    public: str | os.PathLike[str] | None = None,
+    held_out: str | os.PathLike[str] | None = None,
+    ledger: str | os.PathLike[str] | None = None,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> Path:
+    """Write the report of a run: into its folder, or beside it where it shows confidential rows (`held_out`)."""
+    run = Path(folder)
+    posterior, schema = tabular.load(run)
+    rows, evaluation = public or held_out, None
+    if rows is not None:
+        evaluation = predictions.evaluate(posterior, schema, tables.open_table(rows, delimiter, encoding))
+    now = _now(ledger, posterior.plan) if ledger is not None else None
+    kind = "public" if public is not None else "held-out" if held_out is not None else ""
+    page = rendered(gathered(posterior, schema, evaluation, kind, now))
+    inside = run / "report.html"
+    # Not by name alone: `run/.` and the like are inside as well.
+    path = Path(out) if out is not None else inside if held_out is None else _beside(run)
+    if held_out is not None and run.resolve() in path.resolve().parents:
+        raise Refused(f"--out {str(path)!r} lies in the run, which may be published: a held-out report may not")
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        draft.write_text(page, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise Refused(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return path
+
+
+def _beside(run: Path) -> Path:
+    whole = run.resolve()
+    return whole.with_name(f"{whole.name}-held-out-report.html")
+
+
+def _now(path: str | os.PathLike[str], plan: dict[str, Any]) -> dict[str, Any]:
+    """The run's entry in the ledger with what is left at this moment."""
+    entry = plan.get("ledger")
+    if entry is None:
+        raise Refused("the run was not charged to a ledger: leave --ledger out")
+    left = Ledger(path).left(entry["dataset"])
+    return entry | {"left": left._asdict(), "now": True}

@@ -1,0 +1,263 @@
+"""What a report says, as data: everything is computed here, and the page only lays it out.
+
+It is computed from what may be published (draws, guarantee, plan, schema), and, where a table with outcomes is given,
+from that table, whose statistics no guarantee covers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide import __version__
+from confide.accountants import profile
+from confide.budget import Guarantee
+from confide.checks import Refused
+from confide.posterior import Posterior
+from confide.predictions import Evaluation
+from confide.schema import Column, Schema
+
+PRIORS = (0.01, 0.1, 0.5)
+FALSE_ALARMS = (0.001, 0.01, 0.1)
+ENOUGH = 400  # effective draws: the quantiles of an interval are then known to a tenth of a standard deviation or so
+LINKS = {
+    "logistic_regression": "log odds",
+    "softmax_regression": "score",
+    "poisson_regression": "log rate",
+    "linear_regression": "outcome",
+}
+
+
+class Effect(NamedTuple):
+    """The posterior of one coefficient, as the difference that its feature can make."""
+
+    name: str
+    meaning: str
+    mean: float
+    sd: float
+    low: float  # 90%
+    high: float
+    inner_low: float  # 50%
+    inner_high: float
+    above_zero: float  # posterior probability
+    effective: float  # sample size
+    r_hat: float | None
+
+
+class Group(NamedTuple):
+    """The coefficients of one label; of a model with one score there is one group without a name."""
+
+    name: str
+    effects: list[Effect]
+
+
+class Odds(NamedTuple):
+    """What an attacker thinks before and after the release, at most."""
+
+    before: float
+    after: float
+
+
+class Found(NamedTuple):
+    """The largest share of members that an attack can find at a given share of false alarms."""
+
+    false_alarms: float
+    found: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    title: str
+    target: str
+    version: str
+    epsilon: float
+    delta: float
+    neighbours: str
+    success: float
+    odds: list[Odds]
+    found: list[Found]
+    promise: list[str]
+    assumptions: list[str]
+    learnt: list[str]
+    link: str
+    groups: list[Group]
+    plan: dict[str, Any]
+    diagnostics: list[str]
+    healthy: bool
+    columns: list[dict[str, Any]]
+    ledger: dict[str, Any] | None
+    evaluation: Evaluation | None
+    evaluated_on: str  # "", "public" or "held-out"
+    classification: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def gathered(
+    posterior: Posterior,
+    schema: Schema,
+    evaluation: Evaluation | None = None,
+    evaluated_on: str = "",
+    ledger: dict[str, Any] | None = None,
+) -> Report:
+    """Everything that the page shows."""
+    guarantee, plan = posterior.guarantee, posterior.plan
+    if guarantee is None:
+        raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
+    priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
+    groups = list(_groups(posterior, schema))
+    healthy, diagnostics = _diagnostics(posterior, groups)
+    promise = guarantee.sentences()[: -len(guarantee.assumptions)]
+    return Report(
+        title=f"A private posterior for {schema.target}",
+        target=schema.target,
+        version=__version__,
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        neighbours=guarantee.neighbours,
+        success=priced.attack_success(),
+        odds=[Odds(prior, _after(prior, guarantee)) for prior in PRIORS],
+        found=[
+            Found(rate, 1 - float(miss))
+            for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
+        ],
+        promise=list(promise),
+        assumptions=list(guarantee.assumptions),
+        learnt=list(schema.learnt),
+        link=LINKS.get(plan["model"], ""),
+        groups=groups,
+        plan=plan,
+        diagnostics=diagnostics,
+        healthy=healthy,
+        columns=[_column(column, schema) for column in schema.columns],
+        ledger=ledger or plan.get("ledger"),
+        evaluation=evaluation,
+        evaluated_on=evaluated_on,
+        classification=bool(schema.column(schema.target).labels),
+    )
+
+
+def _after(prior: float, guarantee: Guarantee) -> float:
+    """Bayes' rule with the largest likelihood ratio that the guarantee allows."""
+    return prior / (prior + (1 - prior) * math.exp(-guarantee.epsilon))
+
+
+def _groups(posterior: Posterior, schema: Schema) -> Iterator[Group]:
+    if posterior.plan["model"] not in LINKS:  # the weights of a network mean nothing one by one
+        return
+    weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
+    table = posterior.summary()
+    names = schema.features
+    factors = [_factor(posterior, schema, feature) for feature in names]
+    labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
+    for k, label in enumerate(labels):
+        own = weights[..., k] if weights.ndim == 4 else weights
+        rows = table.iloc[k :: len(labels)]
+        yield Group(label, [_effect(name, *factors[i], own[:, :, i], rows.iloc[i]) for i, name in enumerate(names)])
+
+
+def _effect(name: str, factor: float, meaning: str, draws: np.ndarray, row: Any) -> Effect:
+    flat = factor * draws.ravel()
+    low, inner_low, inner_high, high = np.quantile(flat, [0.05, 0.25, 0.75, 0.95])
+    r_hat = float(row.get("r_hat", math.nan))
+    return Effect(
+        name,
+        meaning,
+        float(flat.mean()),
+        float(flat.std()),
+        float(low),
+        float(high),
+        float(inner_low),
+        float(inner_high),
+        float(np.mean(flat > 0)),
+        float(row.get("ess_bulk", math.nan)),
+        r_hat if math.isfinite(r_hat) else None,
+    )
+
+
+def _factor(posterior: Posterior, schema: Schema, feature: str) -> tuple[float, str]:
+    """What a weight is multiplied by to be the difference that the feature can make, and that difference in words."""
+    target = schema.column(schema.target)
+    unit = 1.0
+    if posterior.plan["model"] == "linear_regression" and target.scale == "linear":
+        assert target.low is not None
+        assert target.high is not None
+        unit = (target.high - target.low) / 2
+    column = next((column for column in schema.inputs if feature in column.features), None)
+    if column is None:
+        return unit, "at the middle of everything"
+    if feature != column.name or column.kind == "categorical":
+        return unit, ""
+    return 2 * unit, f"from {_end(column, 0)} to {_end(column, -1)}"
+
+
+def _end(column: Column, place: int) -> str:
+    if column.kind == "numeric":
+        return f"{column.low if place == 0 else column.high:g}{f' {column.unit}' if column.unit and place else ''}"
+    return column.labels[place]
+
+
+def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[bool, list[str]]:
+    plan, effects = posterior.plan, [effect for group in groups for effect in group.effects]
+    sentences, healthy = [], True
+    if effects and all(math.isfinite(effect.effective) for effect in effects):
+        worst = min(effects, key=lambda effect: effect.effective)
+        median = float(np.median([effect.effective for effect in effects]))
+        total = posterior.chains * posterior.size
+        healthy = worst.effective >= ENOUGH
+        sentences.append(
+            f"Of {total:,} draws, the coefficients are worth {median:,.0f} independent ones at the median and "
+            f"{worst.effective:,.0f} at the least ({worst.name})."
+            + ("" if healthy else f" Below {ENOUGH}, the ends of intervals are rough: run more steps.")
+        )
+    ratios = [effect.r_hat for effect in effects if effect.r_hat is not None]
+    if ratios:
+        settled = max(ratios) < 1.05
+        healthy = healthy and settled
+        sentences.append(
+            f"R-hat over {posterior.chains} chains is at most {max(ratios):.3f}"
+            + (": the chains agree." if settled else ", above 1.05: the chains do not agree yet.")
+        )
+    else:
+        sentences.append("There is one chain, so R-hat cannot be computed; several chains cost budget.")
+    sentences.append(
+        f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
+        f"than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than of the data."
+    )
+    bound = plan.get("norm_bound")
+    if plan.get("clip") is not None and bound is not None:
+        if plan["model"] == "logistic_regression" and plan["clip"] >= bound:
+            sentences.append(
+                f"No gradient can be longer than {bound:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut, and "
+                "the posterior is the plain one."
+            )
+        else:
+            sentences.append(
+                f"Records whose gradient is longer than the clip of {plan['clip']:.3g} count less, which bends the "
+                "posterior: predictions are hardly touched, but coefficients tend to be larger than without a clip."
+            )
+    return healthy, sentences
+
+
+def _column(column: Column, schema: Schema) -> dict[str, Any]:
+    role = "target" if column.name == schema.target else "not used" if column.kind == "ignore" else "feature"
+    if column.kind == "numeric":
+        domain = f"{column.low:g} to {column.high:g}{f' {column.unit}' if column.unit else ''}"
+        domain += ", on a logarithmic scale" if column.scale == "log" else ""
+    else:
+        shown = [*column.labels[:8], *(["..."] if len(column.labels) > 8 else [])]
+        domain = ", ".join(shown)
+    missing = {"refuse": "not allowed", "indicator": "own feature", "drop": "record left out"}[column.missing]
+    return {
+        "name": column.name,
+        "role": role,
+        "kind": "" if column.kind == "ignore" else column.kind,
+        "domain": domain,
+        "missing": "" if column.kind == "ignore" else missing,
+        "learnt": column.learnt,
+    }

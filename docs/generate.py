@@ -123,9 +123,9 @@ def python() -> str:
     ranks = {f"confide.{name}": rank for rank, name in enumerate(ORDER)}
     for home in sorted(homes, key=lambda home: (ranks.get(home, len(ranks)), home)):
         parts += [_module(home), *(_entry("confide", name, getattr(confide, name)) for name in homes[home])]
-    for home, names in (("confide.models", confide.models.__all__), ("confide.events", EVENTS)):
+    for home, names in (("confide.models", None), ("confide.events", EVENTS), ("confide.data", None)):
         module = importlib.import_module(home)
-        parts += [_module(home), *(_entry(home, name, getattr(module, name)) for name in names)]
+        parts += [_module(home), *(_entry(home, name, getattr(module, name)) for name in names or module.__all__)]
     return "\n".join(parts)
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 STATELESS = ("confide plan", "confide account")  # once is enough
-ELSEWHERE = ("confide reproduce", "confide demo", "confide report")  # run by tests of their own
+ELSEWHERE = ("confide reproduce", "confide demo")  # run by tests of their own
 SEEN: set[str] = set()
 
 

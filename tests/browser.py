@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 import websocket
 
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="CONFIDE_BROWSER: no Chromium is installed")
 FLAGS = (
     "--headless=new", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

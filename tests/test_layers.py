@@ -52,7 +52,7 @@ INSIDE = {
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
     "report": ["content", "page", "__init__"],
-    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "runs", "__init__"],
+    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }
 PROMISE = FLOORS[: FLOORS.index("data")]

@@ -60,6 +60,7 @@ _MODULES = (
     "checkpoints",
     "checks",
     "data",
+    "demonstration",
     "drafts",
     "encoding",
     "events",

@@ -192,7 +192,7 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
     _check_likelihood(model, data, flat, unravel)
-    starts = [np.asarray(unraveller(model, data, k)[0], np.float64) for k in keys]
+    starts = [np.asarray(_start(model, data, k, chains), np.float64) for k in keys]
 
     def prior(position: jax.Array) -> jax.Array:
         with jax.enable_x64(False):
@@ -203,6 +203,15 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
         n=n, sampling_probability=batch / n, clip=clip, dimension=flat.size, prior=prior, secure=asked.secure
     )
     return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
+
+
+def _start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: int) -> jax.Array:
+    """Where a chain begins. Several begin apart: what they have not learnt then shows as disagreement between them,
+    and their draws together are as wide as the prior where the data have not spoken."""
+    flat, unravel = unraveller(model, data, key)
+    if chains == 1 or model.disperse is None:
+        return flat
+    return ravel_pytree(model.disperse(noise.derived(key, "disperse"), unravel(flat)))[0]
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import typer
 
 from confide import __version__
 from confide.checks import Refused
-from confide.cli import ledgers, prices, reproductions, runs, schemas
+from confide.cli import datasets, ledgers, prices, reproductions, runs, schemas
 
 app = typer.Typer(
     name="confide",
@@ -29,6 +29,7 @@ for command in (
     runs.report,
     runs.verify,
     runs.demo,
+    datasets.data,
     prices.plan,
     prices.account,
     reproductions.reproduce,

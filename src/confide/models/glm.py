@@ -79,6 +79,7 @@ def _model(
         simulate=lambda key, parameters, x: simulate(key, _scores(parameters, x)),
         check=check,
         linear=Linear(residual=residual, outputs=outputs, intercept=intercept),
+        disperse=priors.drawn(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )
 

@@ -40,6 +40,8 @@ class Model:
 
     Attributes:
         start: (key, one-row example arrays) -> starting parameters. It sees the shape of the data, never the data.
+        disperse: (key, starting parameters) -> others, far enough apart for several chains to show whether they have
+            met; None where `start` is random already, or nothing is known of the prior.
         log_likelihood: (parameters, *example) -> log density of one record.
         predict: (parameters, X) -> one row of class probabilities (or one mean) for each row of X.
         simulate: (key, parameters, X) -> an outcome for each row of X.
@@ -58,6 +60,7 @@ class Model:
     check: Callable[[Data], None] = lambda data: None
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     linear: Linear | None = None
+    disperse: Callable[[jax.Array, Parameters], Parameters] | None = None
     settings: dict[str, Any] | None = field(default=None)
 
 

@@ -51,3 +51,18 @@ def chosen(prior: str | LogPrior, scale: float) -> LogPrior:
     if not isinstance(prior, str) or prior not in KINDS:
         raise Refused(f"prior = {prior!r} is unknown: choose one of {', '.join(map(repr, KINDS))}, or give a function")
     return KINDS[prior](scale)
+
+
+def drawn(prior: str | LogPrior, scale: float) -> Callable[[jax.Array, Parameters], Parameters] | None:
+    """(key, parameters of the right shapes) -> a draw from the prior; None where it is the user's own function."""
+    draws = {"gaussian": jax.random.normal, "laplace": jax.random.laplace}.get(prior if isinstance(prior, str) else "")
+    if draws is None:
+        return None
+
+    def draw(key: jax.Array, parameters: Parameters) -> Parameters:
+        leaves, structure = jax.tree.flatten(parameters)
+        keys = jax.random.split(key, len(leaves))
+        pairs = zip(keys, leaves, strict=True)
+        return jax.tree.unflatten(structure, [scale * draws(key, leaf.shape, leaf.dtype) for key, leaf in pairs])
+
+    return draw

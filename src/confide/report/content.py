@@ -23,7 +23,8 @@ from confide.schema import Column, Schema
 
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_ALARMS = (0.001, 0.01, 0.1)
-ENOUGH = 400  # effective draws: the quantiles of an interval are then known to a tenth of a standard deviation or so
+ENOUGH = 20  # effective draws: the mean is then known to a quarter of a standard deviation, the width to a sixth
+AGREED = 1.1  # R-hat
 LINKS = {
     "logistic_regression": "log odds",
     "softmax_regression": "score",
@@ -46,6 +47,10 @@ class Effect(NamedTuple):
     above_zero: float  # posterior probability
     effective: float  # sample size
     r_hat: float | None
+
+    @property
+    def settled(self) -> bool:
+        return self.effective >= ENOUGH and (self.r_hat is None or self.r_hat <= AGREED)
 
 
 class Group(NamedTuple):
@@ -87,7 +92,7 @@ class Report:
     groups: list[Group]
     plan: dict[str, Any]
     diagnostics: list[str]
-    healthy: bool
+    warnings: list[str]
     columns: list[dict[str, Any]]
     ledger: dict[str, Any] | None
     evaluation: Evaluation | None
@@ -111,7 +116,7 @@ def gathered(
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     groups = list(_groups(posterior, schema))
-    healthy, diagnostics = _diagnostics(posterior, groups)
+    warnings, diagnostics = _diagnostics(posterior, groups)
     promise = guarantee.sentences()[: -len(guarantee.assumptions)]
     return Report(
         title=f"A private posterior for {schema.target}",
@@ -133,7 +138,7 @@ def gathered(
         groups=groups,
         plan=plan,
         diagnostics=diagnostics,
-        healthy=healthy,
+        warnings=warnings,
         columns=[_column(column, schema) for column in schema.columns],
         ledger=ledger or plan.get("ledger"),
         evaluation=evaluation,
@@ -202,29 +207,39 @@ def _end(column: Column, place: int) -> str:
     return column.labels[place]
 
 
-def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[bool, list[str]]:
+def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], list[str]]:
+    """(what a reader must know before reading intervals, everything else about the sampler)"""
     plan, effects = posterior.plan, [effect for group in groups for effect in group.effects]
-    sentences, healthy = [], True
+    sentences, warnings = [], []
+    remedy = "A longer run needs a larger budget or a smaller clip, not more steps."
     if effects and all(math.isfinite(effect.effective) for effect in effects):
         worst = min(effects, key=lambda effect: effect.effective)
         median = float(np.median([effect.effective for effect in effects]))
         total = posterior.chains * posterior.size
-        healthy = worst.effective >= ENOUGH
         sentences.append(
             f"Of {total:,} draws, the coefficients are worth {median:,.0f} independent ones at the median and "
-            f"{worst.effective:,.0f} at the least ({worst.name})."
-            + ("" if healthy else f" Below {ENOUGH}, the ends of intervals are rough: run more steps.")
+            f"{worst.effective:,.0f} at the least ({worst.name}). {remedy}"
         )
+        few = sum(effect.effective < ENOUGH for effect in effects)
+        if few and posterior.chains == 1:
+            warnings.append(
+                f"{few} of {len(effects)} coefficients have not been explored within the budget: their intervals are "
+                "too narrow, because one chain cannot show what it has not learnt. Their signs and sizes are rough. "
+                "Several chains (--chains 4) begin apart and have honest intervals, at a price."
+            )
     ratios = [effect.r_hat for effect in effects if effect.r_hat is not None]
     if ratios:
-        settled = max(ratios) < 1.05
-        healthy = healthy and settled
+        apart = sum(ratio > AGREED for ratio in ratios)
         sentences.append(
-            f"R-hat over {posterior.chains} chains is at most {max(ratios):.3f}"
-            + (": the chains agree." if settled else ", above 1.05: the chains do not agree yet.")
+            f"R-hat over {posterior.chains} chains is at most {max(ratios):.2f}; above {AGREED} they do not agree."
         )
-    else:
-        sentences.append("There is one chain, so R-hat cannot be computed; several chains cost budget.")
+        if apart:
+            warnings.append(
+                f"The chains do not agree on {apart} of {len(ratios)} coefficients: the budget did not suffice to "
+                "learn them. Their intervals show that, since the chains began apart, as wide as the prior."
+            )
+    elif effects:
+        sentences.append("There is one chain, so R-hat cannot be computed.")
     sentences.append(
         f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
         f"than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than of the data."
@@ -241,7 +256,7 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[bool, list[
                 f"Records whose gradient is longer than the clip of {plan['clip']:.3g} count less, which bends the "
                 "posterior: predictions are hardly touched, but coefficients tend to be larger than without a clip."
             )
-    return healthy, sentences
+    return warnings, sentences
 
 
 def _column(column: Column, schema: Schema) -> dict[str, Any]:

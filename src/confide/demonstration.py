@@ -1,0 +1,73 @@
+"""The whole way from a table to a published posterior, on records that ship with scikit-learn."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from confide import accounting, data, predictions, report, tables, tabular
+from confide.budget import Budget
+from confide.checks import Refused
+from confide.ledger import Ledger
+from confide.tabular import Request
+
+EVERY = 5  # of so many rows one is kept apart
+DATASET = "cell nuclei"
+
+
+def run(out: str | Path, verbose: bool = True) -> Path:
+    """Make everything in the new folder `out`, and say it in three sentences: the path of the report."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise Refused(f"--out {str(folder)!r} exists: give the name of a new folder, or remove it") from None
+    except OSError as error:
+        raise Refused(f"--out {str(folder)!r} cannot be made: {error.strerror}") from None
+    records = data.table("breast_cancer")
+    records._replace(rows=[row for i, row in enumerate(records.rows) if i % EVERY]).save(folder / "patients.csv")
+    records._replace(rows=records.rows[::EVERY]).save(folder / "others.csv")
+    schema = data.schema_path("breast_cancer").read_text(encoding="utf-8")
+    (folder / "schema.toml").write_text(schema, encoding="utf-8")
+    ledger = Ledger.create(folder / "ledger.db")
+    ledger.enter(DATASET, Budget(epsilon=4.0, delta=1e-5))
+    request = Request(
+        data=str(folder / "patients.csv"),
+        schema=schema,
+        out=str(folder / "run"),
+        epsilon=2.0,
+        delta=5e-6,
+        chains=4,
+        ledger=str(ledger.path),
+        dataset=DATASET,
+    )
+    if verbose:
+        print(
+            f"confide fit {folder}/patients.csv --schema {folder}/schema.toml --epsilon 2 --delta 5e-6 --chains 4 \\\n"
+            f"    --ledger {folder}/ledger.db --dataset '{DATASET}' --out {folder}/run",
+            file=sys.stderr,
+        )
+    posterior = tabular.fit(request, verbose=verbose)
+    predictions.predict(folder / "run", folder / "others.csv", folder / "predictions.csv")
+    page = report.write(folder / "run", public=folder / "others.csv")
+    described = tabular.load(folder / "run")[1]
+    judged = predictions.evaluate(posterior, described, tables.open_table(folder / "others.csv"))
+    made = report.gathered(posterior, described)
+    assert posterior.guarantee is not None
+    scores = judged.scores
+    print(f"\nThe report: {page}\n")
+    print(
+        f"Here is the posterior: {posterior.chains * posterior.size:,} draws that may be published; of {judged.rows} "
+        f"other cases they tell {scores['accuracy']:.0%} right, where always saying the most common would tell "
+        f"{scores['share of the most common label']:.0%}."
+    )
+    print(
+        f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed right "
+        f"at most {made.success:.1%} of the time, where a coin does 50%."
+    )
+    print(
+        f"Here is how we checked: the price was computed again from guarantee.json alone, epsilon "
+        f"{accounting.verify(posterior.guarantee):.4g} at delta {posterior.guarantee.delta:.2g}, and the ledger has "
+        f"epsilon {ledger.left(DATASET).epsilon:.3g} left for these people."
+    )
+    return page

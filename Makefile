@@ -8,11 +8,13 @@ export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 demo: .venv/.run
 	$(BIN)/python examples/patients.py
 
+# The types are checked beside the tests; either fails the target.
 test: .venv/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/python -m pytest -n 2
+	@$(BIN)/pyright >.venv/types.txt & types=$$!; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
+	wait $$types || { cat .venv/types.txt; exit 1; }; exit $$tests
 
 docs: .venv/.test
 	$(BIN)/python docs/generate.py
@@ -28,15 +30,12 @@ reproduce: .venv/.test
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/nuts.py
 
-.venv/.run: pyproject.toml constraints.txt
+# What the tests need includes what a run needs: one installation serves both.
+.venv/.test .venv/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or later") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	touch $@
-
-.venv/.test: .venv/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
-	touch $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(if $(filter %.test,$@),[test])'
+	touch .venv/.run $@
 
 clean:
 	rm -rf .venv build dist site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info

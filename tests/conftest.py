@@ -1,16 +1,31 @@
-"""Shared by all tests: hypothesis without deadlines and the same in every run; compiled programs kept between runs."""
+"""Shared by all tests: hypothesis without deadlines and the same in every run, and how programs are compiled.
+
+Most of the time of these tests goes into compiling small programs that run once. So they are compiled quickly, unless
+the test is marked `optimised`, because it is about bits, rounding or speed, or runs for longer than it compiles. What
+the tests start as a process of its own is compiled as it is for a user.
+"""
 
 import os
 from pathlib import Path
 
+import jax
 import pytest
 from hypothesis import settings
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 settings.register_profile("confide", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("confide")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Around the fixtures too, which belong to the module that they are in."""
+    jax.config.update("jax_disable_most_optimizations", item.get_closest_marker("optimised") is None)
+    return (yield)
 
 
 @pytest.hookimpl(hookwrapper=True)

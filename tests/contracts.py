@@ -40,7 +40,7 @@ DATA = (
 class Recording(Oracle):
     """The real oracle, keeping beside each noisy sum the sum without noise."""
 
-    record: list
+    record: dict[str, list]
 
     def taken(self):
         rows = jnp.arange(whole_chunks(len(DATA[0]))) if self.rows is None else self.rows
@@ -52,7 +52,7 @@ class Recording(Oracle):
             single = position.astype(jnp.float32)
             seen = None if factor is None else factor.astype(jnp.float32)
             clean = self.gradient_sum(single, self.taken(), seen).total
-        self.record.append(("gradient", np.asarray(noisy) - np.asarray(clean, np.float64)))
+        jax.debug.callback(self.record["gradient"].append, noisy - clean.astype(jnp.float64))
         return noisy
 
     def fisher(self, position, scale):
@@ -60,7 +60,7 @@ class Recording(Oracle):
         with jax.enable_x64(False):
             rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.taken())
             clean = rows.T @ rows
-        self.record.append(("fisher", np.asarray(noisy) - np.asarray(clean, np.float64)))
+        jax.debug.callback(self.record["fisher"].append, noisy - clean.astype(jnp.float64))
         return noisy
 
 
@@ -72,15 +72,18 @@ def job_of(sampler, steps=8, batch_size=60, secure=False, budget=BUDGET, clip=0.
 
 def measured(job, seed=0):
     """Noise added to the gradient sums (steps, parameters) and to the Fisher sums, in units of what was priced."""
-    record, source = [], noise.SecureSource(b"s" * 32) if job.setting.secure else jax.random.key(seed)
+    record = {"gradient": [], "fisher": []}
+    source = noise.SecureSource(b"s" * 32) if job.setting.secure else jax.random.key(seed)
     with jax.enable_x64(True):
         data = tuple(jnp.asarray(array) for array in DATA)
-        reach = job.gradient_sum.reach(data)
+        reach = jax.jit(job.gradient_sum.reach)(data)
         random = job.randomness(source, 0)
         draw = (lambda r: job._host_drawn(r)) if job.setting.secure else (lambda r: job._drawn(r, jnp.asarray(0)))
         rows, normals, key = jax.jit(draw)(random)
         state = job.kernel.init(jnp.asarray(job.starts[0]))
-        for t in range(job.steps):
+
+        @jax.jit
+        def step(t, state, controls, rows, normals, key):
             oracle = Recording(
                 gradient_sum=job.gradient_sum,
                 data=data,
@@ -91,12 +94,15 @@ def measured(job, seed=0):
                 secure=job.setting.secure,
                 record=record,
             )
-            control = type(job.kernel.controls)(*(column[t] for column in job.kernel.controls))
-            with jax.disable_jit():  # so that the record holds numbers
-                state = job.kernel.step(state, control, jnp.asarray(t), oracle)
-    gradient = np.stack([value for kind, value in record if kind == "gradient"])
-    fisher = [value for kind, value in record if kind == "fisher"]
-    return gradient, fisher
+            return job.kernel.step(state, jax.tree.map(lambda column: column[t], controls), t, oracle)
+
+        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        for t in range(job.steps):
+            state = step(jnp.asarray(t), state, controls, rows, normals, key)
+            jax.block_until_ready(state)
+            jax.effects_barrier()  # the record is in the order of the steps
+    assert len(record["gradient"]) == job.steps
+    return np.stack(record["gradient"]), [np.asarray(value) for value in record["fisher"]]
 
 
 def keeps_its_promise(job, event) -> bool:

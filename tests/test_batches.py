@@ -8,6 +8,8 @@ from scipy import stats
 
 from confide import Refused, batches
 
+pytestmark = pytest.mark.optimised
+
 
 def drawn(n, q, steps, size=None, seed=0):
     with jax.enable_x64(True):

@@ -181,6 +181,7 @@ CHAINS, STEPS = 48, 6000
 STEP_SIZES = {"sgld": 0.05, "psgld": 0.05, "sghmc": 0.002, "sgnht": 0.002, "sgfs": 0.05}
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", FIVE)
 def test_the_long_run_is_the_posterior(name, target):
@@ -216,7 +217,7 @@ def stationary(sampler_of, step_size, frozen=None):
         control = type(job.kernel.controls)(*(column[0] for column in job.kernel.controls))
         start = job.kernel.init(jnp.asarray(mean))
 
-        def move(vector, normals):
+        def move(vector, normals, control):
             state = start._replace(position=vector[:2])
             if "momentum" in start._fields:
                 state = state._replace(momentum=vector[2:])
@@ -233,7 +234,7 @@ def stationary(sampler_of, step_size, frozen=None):
 
         size = 4 if "momentum" in start._fields else 2
         at = jnp.concatenate([jnp.asarray(mean), jnp.zeros(size - 2)])
-        a, b = jax.jacfwd(move, (0, 1))(at, jnp.zeros(2))
+        a, b = jax.jit(jax.jacfwd(move, (0, 1)))(at, jnp.zeros(2), control)
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     return scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)[:2, :2]
 
@@ -253,6 +254,7 @@ def test_the_bias_falls_with_the_step_size_at_its_order(name):
     assert np.all(np.abs(orders - 1) < 0.1), (errors, orders)
 
 
+@pytest.mark.optimised
 def test_the_thermostat_finds_the_friction_that_batches_need():
     """With noisy batches SGHMC runs hot; SGNHT raises its friction and keeps the temperature."""
     rng = np.random.default_rng(0)

@@ -24,6 +24,7 @@ FLOORS = [
     "encoding",
     "drafts",
     "data",
+    "scaling",
     "models",
     "inputs",
     "batches",

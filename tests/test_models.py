@@ -49,6 +49,7 @@ def test_priors_are_densities():
         models.logistic_regression(2, prior_scale=-1.0)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("prior", ["gaussian", "laplace"])
 def test_every_prior_is_sampled_from(prior):
     """A likelihood that says nothing leaves the prior: its standard deviation within 10% (8 chains, long run)."""

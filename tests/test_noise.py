@@ -9,6 +9,8 @@ from scipy import stats
 
 from confide import Refused, noise
 
+pytestmark = pytest.mark.optimised
+
 
 def test_default_normals_have_double_precision():
     """Single-precision normals repeat after a few thousand draws and end at 5.4; these do neither."""

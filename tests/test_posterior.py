@@ -1,5 +1,6 @@
 """The posterior: predictions, ArviZ, and that what is saved holds nothing that was not paid for."""
 
+import functools
 import json
 
 import arviz
@@ -25,10 +26,15 @@ OUTCOMES = {
 }
 
 
-@pytest.fixture(scope="module", params=list(OUTCOMES))
-def fitted(request):
-    model, y = OUTCOMES[request.param]
+@functools.cache
+def fitted_to(name):
+    model, y = OUTCOMES[name]
     return confide.fit(model, (X, y), BUDGET, steps=300, chains=2, key=KEY, verbose=False)
+
+
+@pytest.fixture(params=list(OUTCOMES))
+def fitted(request):
+    return fitted_to(request.param)
 
 
 def test_predictions_have_their_shapes_and_meaning(fitted):
@@ -53,8 +59,7 @@ def test_predictions_have_their_shapes_and_meaning(fitted):
 
 
 def test_the_mean_is_the_mean_over_draws():
-    model, y = OUTCOMES["logistic_regression"]
-    found = confide.fit(model, (X, y), BUDGET, steps=300, chains=2, verbose=False)
+    found = fitted_to("logistic_regression")
     scores = np.einsum("cdi,ni->cdn", found.draws["weights"], X[:5])
     expected = (1 / (1 + np.exp(-scores))).mean(axis=(0, 1))
     np.testing.assert_allclose(found.predict_proba(X[:5])[:, 1], expected, rtol=1e-4)
@@ -188,8 +193,7 @@ def test_what_is_not_a_posterior_is_refused(tmp_path):
     with pytest.raises(Refused, match="does not hold a posterior"):
         Posterior.load(tmp_path)
     (tmp_path / "file").write_text("")
-    model, y = OUTCOMES["logistic_regression"]
-    found = confide.fit(model, (X, y), BUDGET, steps=50, verbose=False)
+    found = fitted_to("logistic_regression")
     with pytest.raises(Refused, match="exists"):
         found.save(tmp_path / "file")
     for bad in (X[:, :2], X[0], np.full((2, 3), np.nan), "text"):

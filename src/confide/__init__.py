@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
+    from confide.estimators import (
+        PrivateLinearRegression,
+        PrivateLogisticRegression,
+        PrivateSoftmaxClassifier,
+        SpendsBudgetWarning,
+    )
     from confide.fitting import fit, sample
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
@@ -31,8 +37,12 @@ _HOMES = {
     "NotPrivateWarning": "posterior",
     "Plan": "planning",
     "Posterior": "posterior",
+    "PrivateLinearRegression": "estimators",
+    "PrivateLogisticRegression": "estimators",
+    "PrivateSoftmaxClassifier": "estimators",
     "Refused": "checks",
     "Sampler": "samplers",
+    "SpendsBudgetWarning": "estimators",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
     "calibrate_steps": "calibration",
@@ -63,6 +73,7 @@ _MODULES = (
     "demonstration",
     "drafts",
     "encoding",
+    "estimators",
     "events",
     "experiments",
     "fitting",
@@ -81,6 +92,7 @@ _MODULES = (
     "report",
     "run",
     "samplers",
+    "scaling",
     "schema",
     "shares",
     "step_sizes",
@@ -97,8 +109,12 @@ __all__ = [
     "NotPrivateWarning",
     "Plan",
     "Posterior",
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+    "PrivateSoftmaxClassifier",
     "Refused",
     "Sampler",
+    "SpendsBudgetWarning",
     "calibrate",
     "calibrate_noise",
     "calibrate_steps",

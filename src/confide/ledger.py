@@ -57,6 +57,10 @@ class BudgetExceeded(Refused):
         super().__init__(message)
         self.left = left
 
+    def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[str, Left]]:
+        """So that it comes back whole from another process."""
+        return type(self), (str(self), self.left)
+
 
 class Charge(NamedTuple):
     receipt: str

@@ -52,6 +52,16 @@ class Posterior:
     plan: dict[str, Any] = field(default_factory=dict)
     model: Model | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A model is pickled by name and settings where it has them: its functions cannot be."""
+        model = self.model
+        kept = model if model is None or model.settings is None else (model.name, model.settings)
+        return {**self.__dict__, "model": kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state["model"]
+        self.__dict__.update(state, model=models.rebuilt(*kept) if isinstance(kept, tuple) else kept)
+
     @property
     def chains(self) -> int:
         return int(jax.tree.leaves(self.draws)[0].shape[0])

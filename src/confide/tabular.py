@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from confide import checks, encoding, fitting, models, pending, samplers, schema, tables
+from confide import checks, encoding, fitting, jobs, models, pending, samplers, schema, tables
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
@@ -131,15 +131,19 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
     described, model, data = prepared
     checkpoint = folder / pending.CHECKPOINT
     try:
+        budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
+        clip = request.clip
+        if clip is None:
+            clip = jobs.bounded_clip(model, budget, len(data[0]), described.bound, request.chains)
         posterior = fitting.completed(
             model,
             data,
-            Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours),
+            budget,
             chosen_sampler(request),
             Asked(
                 request.steps,
                 request.batch_size,
-                request.clip,
+                clip,
                 request.chains,
                 request.draws,
                 request.burn_in,

@@ -254,7 +254,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         else:
             sentences.append(
                 f"Records whose gradient is longer than the clip of {plan['clip']:.3g} count less, which bends the "
-                "posterior: predictions are hardly touched, but coefficients tend to be larger than without a clip."
+                "posterior: labels are hardly touched, but coefficients tend to be larger, and probabilities closer to "
+                "0 and 1, than without a clip."
             )
     return warnings, sentences
 

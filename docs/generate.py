@@ -142,9 +142,11 @@ def _entry(home: str, name: str, thing: Any) -> str:
     lines = [f"### {home}.{name} {{ #{home}.{name} }}\n", f"```text\n{_signature(f'{home}.{name}', thing)}\n```\n"]
     lines.append(_paragraphs(_first_paragraph(thing)))
     lines.append(_bullets(inspect.getdoc(thing) or ""))
-    methods = [[f"`{key}`", _first_line(value.__doc__)] for key, value in vars(thing).items() if _method(key, value)]
-    if inspect.isclass(thing) and methods:
-        lines.append(_table(["", ""], methods))
+    kinds = thing.__mro__ if inspect.isclass(thing) else ()
+    own = [kind for kind in kinds if kind is thing or (kind.__module__, kind.__name__[0]) == (thing.__module__, "_")]
+    methods = {key: value for kind in reversed(own) for key, value in vars(kind).items() if _method(key, value)}
+    if methods:
+        lines.append(_table(["", ""], [[f"`{key}`", _first_line(value.__doc__)] for key, value in methods.items()]))
     return "\n".join(line for line in lines if line)
 
 
@@ -199,11 +201,11 @@ def _paragraphs(text: str | None) -> str:
 
 def _bullets(text: str) -> str:
     """The entries under Args or Attributes, as a list."""
-    found = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?)+)", text, flags=re.MULTILINE)
+    found = re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?)+)", text, flags=re.MULTILINE)
     if not found:
         return ""
     entries: list[str] = []
-    for line in found.group(1).splitlines():
+    for line in "".join(found).splitlines():
         if re.match(r"    \w[\w, ]*: ", line):
             entries.append(line.strip())
         elif entries:

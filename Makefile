@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test bench reproduce clean
+.PHONY: demo test docs bench reproduce clean
 
 demo: .venv/.run
 	$(BIN)/python examples/patients.py
@@ -15,6 +15,10 @@ test: .venv/.test
 	@$(BIN)/pyright >.venv/types.txt & types=$$!; \
 	$(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
 	wait $$types || { cat .venv/types.txt; exit 1; }; exit $$tests
+
+docs: .venv/.test
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
@@ -34,4 +38,4 @@ reproduce: .venv/.test
 	touch .venv/.run $@
 
 clean:
-	rm -rf .venv build dist reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info
+	rm -rf .venv build dist site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info

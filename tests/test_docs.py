@@ -1,5 +1,8 @@
-"""The documents are true: every command and every example in the README runs, and the changelog keeps its form."""
+"""The documents are true: every command and every example in them runs, the reference is current, the site builds."""
 
+import ast
+import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -8,41 +11,137 @@ from pathlib import Path
 
 import pytest
 
+from confide import cli
+
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
-COMMANDS = [
-    line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line.startswith("confide ")
-]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+STATELESS = ("confide plan", "confide account")  # once is enough
+ELSEWHERE = ("confide reproduce", "confide demo")  # run by tests of their own
+SEEN: set[str] = set()
+
+
+def loaded(path: Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATE = loaded(DOCS / "generate.py")
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """(language, title, text) of every fenced block."""
+    found = re.findall(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(kind, title, text) for kind, title, text in found]
+
+
+def commands(text: str) -> list[str]:
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith("confide ")]
+
+
+def evaluated(block: str, names: dict) -> None:
+    """Run a block; a comment after an expression is the value that it shows, a number to the digits given."""
+    lines = block.splitlines()
+    for node in ast.parse(block).body:
+        said = lines[(node.end_lineno or 1) - 1].partition("  # ")[2].strip()
+        value_said = re.fullmatch(r"-?[\d.]+(e-?\d+)?|True|False|'.*'", said) if isinstance(node, ast.Expr) else None
+        if value_said is None:
+            exec(compile(ast.Module([node], []), "<docs>", "exec"), names)
+            continue
+        assert isinstance(node, ast.Expr)
+        value = eval(compile(ast.Expression(node.value), "<docs>", "eval"), names)
+        if said[0] in "TF'":
+            assert value == ast.literal_eval(said), f"{lines[node.lineno - 1]} gives {value!r}"
+            continue
+        digits = len(said.split("e")[0].replace("-", "").replace(".", "").lstrip("0"))
+        assert f"{value:.{digits}g}" == f"{float(said):.{digits}g}", f"{lines[node.lineno - 1]} gives {value!r}"
+
+
+def called(command: str, monkeypatch) -> None:
+    """Run a command in this process; '# refused' after it says that it must be."""
+    monkeypatch.setattr(sys, "argv", ["confide", *shlex.split(command, comments=True)[1:]])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    expected = 2 if command.partition(" # ")[2].startswith("refused") else 0
+    assert (stopped.value.code or 0) == expected, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_run_in_order(page, tmp_path, monkeypatch):
+    """Blocks of a page continue one another; a block with a title is the file of that name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CONFIDE_STATE", str(tmp_path / "state"))
+    names: dict = {}
+    for kind, title, text in blocks(page):
+        if title:
+            (tmp_path / title).write_text(text)
+        elif kind == "python":
+            evaluated(text, names)
+        elif kind == "sh":
+            for command in commands(text):
+                if not command.startswith(ELSEWHERE) and command not in SEEN:
+                    called(command, monkeypatch)
+                    SEEN.update([command] if command.startswith(STATELESS) else [])
 
 
 def test_there_are_examples():
-    assert COMMANDS
-    assert any(kind == "python" for kind, _ in BLOCKS)
+    kinds = [kind for page in PAGES for kind, _, _ in blocks(page)]
+    assert kinds.count("python") > 5
+    assert kinds.count("sh") > 5
 
 
-def test_commands_in_the_readme_run_in_order(tmp_path):
-    for command in COMMANDS:
-        arguments = shlex.split(command, comments=True)[1:]
-        done = subprocess.run(
-            [sys.executable, "-m", "confide", *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+def test_every_command_in_the_documents_parses():
+    known = dict(GENERATE.program())
+    found = [command for page in PAGES for kind, _, text in blocks(page) if kind == "sh" for command in commands(text)]
+    assert len(found) > 10
+    for command in found:
+        words = shlex.split(command, comments=True)
+        size = max(size for size in range(1, len(words) + 1) if " ".join(words[:size]) in known)
+        name = " ".join(words[:size])
+        assert not hasattr(known[name], "commands"), command
+        known[name].make_context(name, words[size:])  # refuses what it does not know
 
 
-@pytest.mark.parametrize("block", [block for kind, block in BLOCKS if kind == "python"])
-def test_python_in_the_readme_gives_what_it_says(block, tmp_path, monkeypatch):
-    """A comment after an expression is the value that it shows, to the digits given."""
-    monkeypatch.chdir(tmp_path)
-    names: dict = {}
-    for line in block.strip().splitlines():
-        statement, _, said = line.partition("  # ")
-        if said and re.fullmatch(r"-?[\d.]+(e-?\d+)?", said):
-            value = eval(statement, names)
-            digits = len(said.split("e")[0].replace("-", "").replace(".", "").lstrip("0"))
-            assert f"{value:.{digits}g}" == f"{float(said):.{digits}g}", line
-        else:
-            exec(statement, names)
+def test_a_block_that_says_the_wrong_value_is_caught():
+    evaluated("x = 2\nx * 1.5  # 3.0\n", {})
+    with pytest.raises(AssertionError):
+        evaluated("x = 2\nx * 1.5  # 3.1\n", {})
+
+
+@pytest.mark.parametrize("file", list(GENERATE.PAGES))
+def test_the_reference_is_current(file):
+    committed = (DOCS / "reference" / file).read_text()
+    assert committed == GENERATE.PAGES[file](), f"docs/reference/{file} is out of date: run 'make docs'"
+
+
+def test_every_command_is_in_the_reference_and_has_help():
+    text = (DOCS / "reference" / "cli.md").read_text()
+    for name, command in GENERATE.program():
+        assert f" {name} {{" in text
+        assert command.help or name == "confide"
+        assert all(parameter.help for parameter in command.params), name
+
+
+def test_the_site_builds_without_warnings_and_without_the_network(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(PAGES) - 2
+    for page in pages:
+        fetched = re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"?(?:https?:)?//[^\s>]+", page.read_text())
+        assert not fetched, page
 
 
 def test_the_example_runs(tmp_path):
@@ -69,6 +168,7 @@ def test_the_project_speaks_of_itself_alone():
         "build",
         "dist",
         "reproductions",
+        "site",
         ".hypothesis",
         ".ruff_cache",
         ".jax_cache",

@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test docs bench reproduce clean
+.PHONY: demo test docs picture bench reproduce clean
 
 demo: .venv/.run
-	$(BIN)/python examples/patients.py
+	rm -rf confide-demo
+	$(BIN)/confide demo --out confide-demo
 
 # The types are checked beside the tests; either fails the target.
 test: .venv/.test
@@ -19,6 +20,10 @@ test: .venv/.test
 docs: .venv/.test
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Needs Chromium.
+picture: .venv/.test
+	$(BIN)/python docs/picture.py
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
@@ -38,4 +43,4 @@ reproduce: .venv/.test
 	touch .venv/.run $@
 
 clean:
-	rm -rf .venv build dist site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info
+	rm -rf .venv build dist confide-demo site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info

@@ -72,8 +72,8 @@ class Page:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def picture(self, path):
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
+    def picture(self, path, whole=True):
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
         Path(path).write_bytes(base64.b64decode(shot["data"]))
 
     def printed(self, path):
@@ -99,7 +99,9 @@ def browser():
             port = line.split("://")[1].split("/")[0].split(":")[1]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
                 tabs = json.load(answer)
-            yield Page(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))
+            page = Page(next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page"))
+            yield page
+            page.socket.close()
         finally:
             process.kill()
-            process.wait()
+            process.communicate()

@@ -83,6 +83,7 @@ class Report:
     delta: float
     neighbours: str
     success: float
+    factor: float  # e^epsilon
     odds: list[Odds]
     found: list[Found]
     promise: list[str]
@@ -126,6 +127,7 @@ def gathered(
         delta=guarantee.delta,
         neighbours=guarantee.neighbours,
         success=priced.attack_success(),
+        factor=math.exp(min(guarantee.epsilon, 700.0)),
         odds=[Odds(prior, _after(prior, guarantee)) for prior in PRIORS],
         found=[
             Found(rate, 1 - float(miss))

@@ -17,7 +17,7 @@ def rendered(report: Report) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters |= {"percent": percent, "number": number, "place": place}
+    environment.filters |= {"percent": percent, "number": number, "place": place, "tick": tick}
     template = environment.from_string((home / "page.html").read_text(encoding="utf-8"))
     style = (home / "page.css").read_text(encoding="utf-8")
     return template.render(
@@ -63,6 +63,11 @@ def number(value: float | None) -> str:
     if 0 < size < 0.01:
         text = f"{value:.1g}"
     return text.replace("-", "−")  # noqa: RUF001
+
+
+def tick(value: float) -> str:
+    """A round number on a scale."""
+    return f"{round(value, 9) + 0.0:g}".replace("-", "−")  # noqa: RUF001
 
 
 def _importance(effect: Effect) -> float:

@@ -12,6 +12,6 @@ from confide import demonstration  # noqa: E402
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, browser() as page:
-        report = demonstration.run(Path(folder) / "demo", verbose=False)
+        report = demonstration.run(Path(folder) / "demo", verbose=False).report
         page.open(report, width=860, height=1180)
         page.picture(ROOT / "docs" / "report.png", whole=False)

@@ -37,6 +37,7 @@ FLOORS = [
     "run",
     "progress",
     "jobs",
+    "statements",
     "fitting",
     "pending",
     "tabular",

@@ -95,6 +95,7 @@ _MODULES = (
     "scaling",
     "schema",
     "shares",
+    "statements",
     "step_sizes",
     "tables",
     "tabular",

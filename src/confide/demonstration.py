@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from confide import accounting, data, predictions, report, tables, tabular
 from confide.budget import Budget
@@ -15,8 +16,13 @@ EVERY = 5  # of so many rows one is kept apart
 DATASET = "cell nuclei"
 
 
-def run(out: str | Path, verbose: bool = True) -> Path:
-    """Make everything in the new folder `out`, and say it in three sentences: the path of the report."""
+class Shown(NamedTuple):
+    report: Path
+    sentences: tuple[str, str, str]
+
+
+def run(out: str | Path, verbose: bool = True) -> Shown:
+    """Make everything in the new folder `out`, and say it in three sentences."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True)
@@ -55,19 +61,16 @@ def run(out: str | Path, verbose: bool = True) -> Path:
     made = report.gathered(posterior, described)
     assert posterior.guarantee is not None
     scores = judged.scores
-    print(f"\nThe report: {page}\n")
-    print(
-        f"Here is the posterior: {posterior.chains * posterior.size:,} draws that may be published; of {judged.rows} "
-        f"other cases they tell {scores['accuracy']:.0%} right, where always saying the most common would tell "
-        f"{scores['share of the most common label']:.0%}."
+    return Shown(
+        page,
+        (
+            f"Here is the posterior: {posterior.chains * posterior.size:,} draws that may be published; of "
+            f"{judged.rows} other cases they tell {scores['accuracy']:.0%} right, where always saying the most common "
+            f"would tell {scores['share of the most common label']:.0%}.",
+            f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
+            f"right at most {made.success:.1%} of the time, where a coin does 50%.",
+            f"Here is how we checked: the price was computed again from guarantee.json alone, epsilon "
+            f"{accounting.verify(posterior.guarantee):.4g} at delta {posterior.guarantee.delta:.2g}, and the ledger "
+            f"has epsilon {ledger.left(DATASET).epsilon:.3g} left for these people.",
+        ),
     )
-    print(
-        f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed right "
-        f"at most {made.success:.1%} of the time, where a coin does 50%."
-    )
-    print(
-        f"Here is how we checked: the price was computed again from guarantee.json alone, epsilon "
-        f"{accounting.verify(posterior.guarantee):.4g} at delta {posterior.guarantee.delta:.2g}, and the ledger has "
-        f"epsilon {ledger.left(DATASET).epsilon:.3g} left for these people."
-    )
-    return page

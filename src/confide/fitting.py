@@ -16,21 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import accounting, checkpoints, checks, jobs, run
+from confide import accounting, checkpoints, checks, jobs, run, statements
 from confide import noise as noises
-from confide.accountants import profile
-from confide.budget import Budget, Guarantee
+from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import Event, compose
+from confide.events import Event
 from confide.inputs import checked_data
 from confide.jobs import Asked
-from confide.kernel import gaussian_event
 from confide.ledger import Charge, Ledger
 from confide.models.model import Model
 from confide.noise import Noise, SecureSource
 from confide.posterior import NotPrivateWarning, Posterior
 from confide.progress import shown
-from confide.run import Job
 from confide.samplers import Sampler, sgld
 
 
@@ -138,16 +135,19 @@ def completed(
     given = key is not None if resumed is None else resumed.given
     job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
     guarantee = accounting.guarantee(
-        event, delta=budget.delta, neighbours=budget.neighbours, assumptions=_assumed(noise, given) + assumptions
+        event,
+        delta=budget.delta,
+        neighbours=budget.neighbours,
+        assumptions=statements.assumed(noise, given) + assumptions,
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
             f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
             "lower the step sizes, the clip or the steps, or leave step_size out"
         )
-    plan = _plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    plan = statements.plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
     if verbose:
-        print(_printed(plan, guarantee), file=sys.stderr)
+        print(statements.printed(plan, guarantee), file=sys.stderr)
     mark, begun = "", None
     if place is not None:
         mark = checkpoints.fingerprint(plan | {"event": event.to_json(), "model": _digest(model, arrays)}, arrays)
@@ -163,7 +163,7 @@ def completed(
                 checkpoints.delete(place)
             raise
         plan |= {"ledger": _entry(*account, charge)}
-    with shown(job.steps, lambda t: _spent(job, t, guarantee), progress) as report:
+    with shown(job.steps, lambda t: statements.spent(job, t, guarantee), progress) as report:
         kept = run.execute(
             job, arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report
         )
@@ -197,7 +197,7 @@ def sample(
     job = jobs.plain_job(model, arrays, sampler, Asked(steps, batch_size, None, chains, draws, burn_in), start)
     with shown(job.steps, None, progress) as report:
         kept = run.execute(job, arrays, source, report=report)
-    plan = _plan(model, sampler, job, "default")
+    plan = statements.plan(model, sampler, job, "default")
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 
@@ -259,68 +259,6 @@ def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
     programs = jobs.traced(model, data, flat, unravel)
     held = [np.asarray(constant).tobytes().hex() for program in programs for constant in jobs.constants(program)]
     return [model.name, model.settings, *map(str, programs), *held]
-
-
-def _assumed(noise: Noise, given: bool) -> tuple[str, ...]:
-    sentences = ["What the model says of one record depends on that record and the parameters alone."]
-    if noise == "default":
-        sentences.append(
-            "Floating-point numbers of double precision stand for the real numbers of the noise; the rounding of sums "
-            "is allowed for in the clip."
-        )
-    if given:
-        sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
-    return tuple(sentences)
-
-
-def _spent(job: Job, step: int, guarantee: Guarantee) -> float:
-    """For the progress bar: what the steps so far would cost by themselves, from the quick accountant."""
-    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-    event = compose(gaussian_event(job.setting, so_far), repeats=job.chains)
-    cost = profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta)
-    return min(cost, guarantee.epsilon)
-
-
-def _plan(model: Model, sampler: Sampler, job: Job, noise: Noise) -> dict[str, Any]:
-    setting, sizes = job.setting, job.kernel.controls.step_size
-    return {
-        "model": model.name,
-        **sampler.to_json(),
-        "records": setting.n,
-        "parameters": setting.dimension,
-        "steps": job.steps,
-        "chains": job.chains,
-        "batch_size": round(setting.expected_batch),
-        "clip": None if np.isinf(setting.clip) else setting.clip,
-        "step_size": float(sizes[0]),
-        "last_step_size": float(sizes[-1]),
-        "diffusion_time": float(sizes.sum()),
-        "burn_in": job.burn_in,
-        "thin": job.thin,
-        "draws": job.kept,
-        "noise": noise,
-    }
-
-
-def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
-    size = f"{plan['step_size']:.4g}"
-    if plan["last_step_size"] != plan["step_size"]:
-        size += f" falling to {plan['last_step_size']:.4g}"
-    full = plan["batch_size"] == plan["records"]
-    batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
-    budget = plan["budget"]
-    return "\n".join(
-        (
-            f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, "
-            f"by {plan['sampler']} at temperature {plan['temperature']:g}",
-            f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
-            f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
-            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
-            f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
-            f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
-            f"of a budget of {budget['epsilon']:g}",
-        )
-    )
 
 
 def _unravelled(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:

@@ -204,8 +204,15 @@ def verify(
 def demo(
     out: Annotated[Path, typer.Option(help="A new folder for everything that is made.")] = Path("confide-demo"),
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """The whole way on a table that ships with scikit-learn: schema, ledger, fit, predictions and report."""
     from confide import demonstration
 
-    demonstration.run(out, verbose=not quiet)
+    shown = demonstration.run(out, verbose=not (quiet or as_json))
+    if as_json:
+        print_json({"report": str(shown.report), "sentences": shown.sentences})
+        return
+    print(f"\nThe report: {shown.report}\n")
+    for sentence in shown.sentences:
+        say(sentence)

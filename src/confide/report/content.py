@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import __version__
+from confide import __version__, statements
 from confide.accountants import profile
 from confide.budget import Guarantee
 from confide.checks import Refused
@@ -118,7 +118,9 @@ def gathered(
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     groups = list(_groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
-    promise = guarantee.sentences()[: -len(guarantee.assumptions)]
+    promise = [*guarantee.sentences()[: -len(guarantee.assumptions)]]
+    if risk := statements.risky(guarantee, plan):
+        promise.append(f"CAUTION: {risk}.")
     return Report(
         title=f"A private posterior for {schema.target}",
         target=schema.target,
@@ -133,7 +135,7 @@ def gathered(
             Found(rate, 1 - float(miss))
             for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
         ],
-        promise=list(promise),
+        promise=promise,
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
         link=LINKS.get(plan["model"], ""),

@@ -1,0 +1,89 @@
+"""What a run says of itself: its plan, on paper and on the terminal, what it assumes, and what it has spent so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from confide.accountants import profile
+from confide.budget import Guarantee
+from confide.events import compose
+from confide.kernel import gaussian_event
+from confide.models.model import Model
+from confide.noise import Noise
+from confide.run import Job
+from confide.samplers import Sampler
+
+
+def plan(model: Model, sampler: Sampler, job: Job, noise: Noise) -> dict[str, Any]:
+    setting, sizes = job.setting, job.kernel.controls.step_size
+    return {
+        "model": model.name,
+        **sampler.to_json(),
+        "records": setting.n,
+        "parameters": setting.dimension,
+        "steps": job.steps,
+        "chains": job.chains,
+        "batch_size": round(setting.expected_batch),
+        "clip": None if np.isinf(setting.clip) else setting.clip,
+        "step_size": float(sizes[0]),
+        "last_step_size": float(sizes[-1]),
+        "diffusion_time": float(sizes.sum()),
+        "burn_in": job.burn_in,
+        "thin": job.thin,
+        "draws": job.kept,
+        "noise": noise,
+    }
+
+
+def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    size = f"{plan['step_size']:.4g}"
+    if plan["last_step_size"] != plan["step_size"]:
+        size += f" falling to {plan['last_step_size']:.4g}"
+    full = plan["batch_size"] == plan["records"]
+    batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
+    budget = plan["budget"]
+    return "\n".join(
+        (
+            f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, "
+            f"by {plan['sampler']} at temperature {plan['temperature']:g}",
+            f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
+            f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
+            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
+            f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
+            f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
+            f"of a budget of {budget['epsilon']:g}",
+            *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
+        )
+    )
+
+
+def risky(guarantee: Guarantee, plan: dict[str, Any]) -> str:
+    """What is to be said of a delta that is large for so many records; nothing of a small one."""
+    if guarantee.delta * plan["records"] < 1:
+        return ""
+    return (
+        f"delta {guarantee.delta:.3g} is not below one in {plan['records']} records: a mechanism that publishes some "
+        "record whole would meet it; take a delta far below that"
+    )
+
+
+def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
+    sentences = ["What the model says of one record depends on that record and the parameters alone."]
+    if noise == "default":
+        sentences.append(
+            "Floating-point numbers of double precision stand for the real numbers of the noise; the rounding of sums "
+            "is allowed for in the clip."
+        )
+    if given:
+        sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
+    return tuple(sentences)
+
+
+def spent(job: Job, step: int, guarantee: Guarantee) -> float:
+    """For the progress bar: what the steps so far would cost by themselves, from the quick accountant."""
+    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
+    event = compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+    cost = profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta)
+    return min(cost, guarantee.epsilon)

@@ -240,3 +240,16 @@ def test_approximate_prices_warn():
 
     with pytest.warns(ApproximateWarning, match="approximate"):
         confide.epsilon(noise_multiplier=2.0, sampling_probability=0.1, steps=5, delta=1e-5, accountant="gdp")
+
+
+@pytest.mark.parametrize("accountant", ["pld", "moments", "gdp"])
+@pytest.mark.parametrize("sigma", [0.5, 2.0, 20.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-8])
+def test_a_loss_is_exceeded_with_probability_delta_and_epsilon_more_often(accountant, sigma, delta):
+    """The loss of one Gaussian step is N(mu^2 / 2, mu^2)."""
+    profile = accountants.profile(events.gaussian(sigma, 1.0, 1), "add-remove", accountant)
+    mu = 1 / sigma
+    assert scipy.stats.norm.sf((profile.loss(delta) - mu**2 / 2) / mu) <= delta
+    assert scipy.stats.norm.sf((profile.epsilon(delta) - mu**2 / 2) / mu) > delta or accountant == "moments"
+    exact = mu**2 / 2 - mu * scipy.stats.norm.ppf(delta)
+    assert profile.loss(delta) < 1.12 * exact or accountant == "moments"

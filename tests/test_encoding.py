@@ -1,6 +1,8 @@
 """Schemas and encoding: any row stays within the norm bound and depends on itself alone; refusals say what is wrong."""
 
+import datetime
 import math
+import zoneinfo
 
 import numpy as np
 import pyarrow
@@ -124,6 +126,35 @@ def test_a_listed_category_is_never_missing():
     assert x[:, :3].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 
 
+def test_equal_values_that_are_written_differently_do_not_stand_for_one_another():
+    """One row must not decide how another is read: True and 1, and an hour that occurs twice."""
+    berlin = zoneinfo.ZoneInfo("Europe/Berlin")
+    early, late = (datetime.datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1))
+    assert early == late
+    for kind, values in (("1", [True, 1]), (str(early), [early, late])):
+        column = Column(name="a", kind="categorical", categories=(kind, "x"), other=True)
+        made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y")
+        there = encoding.encode(made, {"a": values, "y": ["yes", "no"]}).x
+        back = encoding.encode(made, {"a": values[::-1], "y": ["yes", "no"]}).x
+        assert np.array_equal(there, back[::-1])
+        assert not np.array_equal(there[0], there[1])
+
+
+def test_sentinels_are_missing_however_they_are_stored():
+    column = Column(name="a", kind="numeric", low=0, high=10, missing="indicator")
+    made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y", missing_values=("-9",))
+    x = encoding.encode(made, {"a": ["-9", " -9 ", -9, -9.0, 5], "y": ["yes"] * 5}).x
+    assert x[:, 1].tolist() == [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("value", ["1_000", "\u0663", "1e400", "0x10", "5 %", ""])
+def test_only_plain_numbers_are_numbers(value):
+    column = Column(name="a", kind="numeric", low=0, high=10)
+    made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y", missing_values=())
+    with pytest.raises(Refused, match="column 'a'"):
+        encoding.encode(made, {"a": [value], "y": ["yes"]})
+
+
 def test_csv_and_parquet_and_any_size_of_piece_give_the_same(tmp_path):
     write(tmp_path)
     csv_table = tables.open_table(tmp_path / "patients.csv")
@@ -166,7 +197,7 @@ def test_drafts_hold_no_value_unless_asked(tmp_path):
     draft = drafts.from_types(table, "relapse")
     for value in ("female", "diverse", "III", "95", "p12"):
         assert value not in draft.toml
-    assert [line.split(":")[0] for line in draft.to_fill] == ["id", "age", "sex", "stage"]
+    assert [line.split(":")[0] for line in draft.to_fill] == ["id", "age", "sex", "smoker", "stage", "relapse"]
     with pytest.raises(Refused, match="line 5: column 'id': categories is still to be filled in"):
         schema.loads(draft.toml)
     learnt = schema.loads(drafts.from_data(table, "relapse").toml)
@@ -201,6 +232,8 @@ WRONG_SCHEMAS = {
     "target=3\n[columns.a]\nkind='ignore'": "target",
     "norm_bound=-1\n[columns.a]\nkind='ignore'": "norm_bound",
     "missing_values='NA'\n[columns.a]\nkind='ignore'": "not a list",
+    "[columns.intercept]\nkind='boolean'": "two features would be called 'intercept'",
+    "[columns.a]\nkind='categorical'\nother=true\ncategories=['(other)', 'b']": "two features would be called",
 }
 
 

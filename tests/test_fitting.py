@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import confide
-from confide import Refused, jobs
+from confide import Refused, jobs, run
 from confide.models import linear_regression, softmax_regression
 from fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
@@ -186,13 +186,32 @@ def test_a_clip_beyond_single_precision_is_refused(clip):
 def test_no_record_carries_the_chain_away(size, label):
     """A record of extreme size moves no draw further than its clip allows, full batch and same noise."""
     x, y = X.copy(), (X @ [1.0, 2.0, 3.0]).astype(np.float32)
-    settings = {"model": linear_regression(3), "batch_size": 500, "steps": 50, "key": 4}
-    ordinary = fit(data=(x, y), **settings)
+    asked = jobs.Asked(steps=50, batch_size=500)
+    job, _ = jobs.private_job(linear_regression(3), (x, y), BUDGET, confide.sgld(), asked, jax.random.key(0))
+    ordinary = run.execute(job, (x, y), jax.random.key(4))
+    x, y = x.copy(), y.copy()
     x[0], y[0] = size, label
-    other = fit(data=(x, y), **settings)
-    eta, clip, steps = (ordinary.plan[name] for name in ("step_size", "clip", "steps"))
-    moved = np.linalg.norm(ordinary.draws["weights"] - other.draws["weights"], axis=-1).max()
-    assert moved <= steps * eta * 2 * clip / 500
+    moved = np.linalg.norm(ordinary - run.execute(job, (x, y), jax.random.key(4)), axis=-1).max()
+    assert moved <= 50 * job.kernel.controls.step_size[0] * 2 * job.setting.clip / 500
+
+
+def test_a_number_given_twice_is_other_noise_for_other_records_or_settings():
+    """With the same noise two releases of neighbours would differ by one clipped gradient, and show it bare."""
+    changed = X.copy()
+    changed[0] += 1.0
+    first = {"steps": 1, "burn_in": 0, "batch_size": 500, "key": 4, "clip": 1.0}
+    ordinary = fit(**first)
+    bare = 2 * ordinary.plan["clip"] * ordinary.plan["step_size"] / 500
+    for more in ({"data": (changed, Y)}, {"budget": confide.Budget(epsilon=1.0, delta=1.0001e-5)}):
+        moved = np.linalg.norm(ordinary.draws["weights"] - fit(**first | more).draws["weights"])
+        assert moved > 5 * bare
+    assert np.array_equal(ordinary.draws["weights"], fit(**first).draws["weights"])
+    labels = (X[:, 0] > 0).astype(np.float32)
+    two, three = (
+        fit(data=(X, labels), model=confide.models.softmax_regression(3, classes), **first).draws["weights"].ravel()
+        for classes in (2, 3)
+    )
+    assert np.abs(two - three[:6]).max() > 5 * bare
 
 
 def test_a_likelihood_of_many_numbers_is_refused():

@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "confide"
 # Each name may import from the names before it. A folder is one floor; its own files are ordered below.
 FLOORS = [
     "checks",
+    "files",
     "events",
     "budget",
     "accountants",

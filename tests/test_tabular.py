@@ -305,6 +305,94 @@ def test_changed_data_are_not_resumed(folder, call):
     assert "run/posterior.nc" in call("confide resume run --quiet")
 
 
+CHARGED = """
+    import os, signal, sys, time
+    from confide import ledger, tabular
+    charge = ledger.Ledger.charge
+    def interrupted(*arguments, **more):
+        charge(*arguments, **more)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    ledger.Ledger.charge = interrupted
+    tabular.fit(tabular.Request(**eval(sys.argv[1])), verbose=False)
+"""
+
+
+def test_interrupted_at_the_charge_it_is_not_charged_again(folder, call):
+    ledger = confide.Ledger.create("ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
+    asked = {
+        "data": "patients.csv", "schema": SCHEMA, "out": "run", "epsilon": 1.0, "delta": 5e-6, "steps": 500,
+        "ledger": "ledger.db",
+    }  # fmt: skip
+    program = [sys.executable, "-c", textwrap.dedent(CHARGED), repr(asked)]
+    stopped = subprocess.run(program, capture_output=True, text=True, timeout=300)
+    assert "KeyboardInterrupt" in stopped.stderr
+    assert len(ledger.history("patients")) == 1
+    Path("alias").symlink_to(folder)
+    assert "has begun and not ended" in call(f"confide {FIT.replace('--out run', '--out alias/run')}")
+    assert "run/posterior.nc" in call("confide resume alias/run --quiet")
+    assert len(ledger.history("patients")) == 1
+
+
+def test_paid_draws_are_not_lost_when_the_output_is_taken(folder, call):
+    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=500, key=3)
+
+    def taken(*arguments, **more):
+        Path("run").mkdir()
+        (Path("run") / "mine").touch()
+        return execute(*arguments, **more)
+
+    execute = confide.run.execute
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confide.run, "execute", taken)
+        with pytest.raises(confide.Refused, match="exists"):
+            tabular.fit(asked, verbose=False)
+    assert "does not hold a run" in call("confide resume run")
+    (folder / "run" / "mine").unlink()
+    (folder / "run").rmdir()
+    tabular.fit(Request(**vars(asked) | {"out": "another"}), verbose=False)
+    Path("another").rename("run")
+    assert "is another run's" in call("confide resume run")
+    Path("run").rename("another")
+    assert "run/posterior.nc" in call("confide resume run --quiet")
+    assert np.array_equal(*(tabular.load(name)[0].draws["weights"] for name in ("run", "another")))
+
+
+def test_secrets_and_output_lie_apart(folder, call, monkeypatch):
+    monkeypatch.setenv("CONFIDE_STATE", str(folder / "run" / "state"))
+    assert "must lie apart" in call(f"confide {FIT.replace('--ledger ledger.db', '')}")
+    assert not (folder / "run").exists()
+
+
+def test_what_is_about_people_stays_out_of_the_run(folder, call):
+    """Predictions and held-out reports, also by way of links."""
+    tabular.fit(
+        Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=200), verbose=False
+    )
+    before = sorted(path.name for path in Path("run").iterdir())
+    assert "lies in the run" in call("confide predict run new.csv --out run/predictions.csv")
+    assert "lies in the run" in call("confide report run --held-out patients.csv --out run/report.html")
+    Path("out").symlink_to(folder / "run")
+    assert "lies in the run" in call("confide report run --held-out patients.csv --out out/report.html")
+    (folder / "run" / "link.html").symlink_to(folder / "elsewhere.html")
+    assert "lies in the run" in call("confide report run --held-out patients.csv --out run/link.html")
+    (folder / "run" / "link.html").unlink()
+    assert sorted(path.name for path in Path("run").iterdir()) == before
+    assert "exists" in call("confide report run --out patients.csv")
+
+
+def test_records_that_are_left_out_are_said(folder, call):
+    text = SCHEMA.replace('missing = "indicator"', 'missing = "drop"')
+    Path("schema.toml").write_text(text)
+    common = FIT.replace("--ledger ledger.db", "")
+    assert "depend on single values" in call(f"confide {common} --neighbours replace-one")
+    call(f"confide {common}")
+    posterior = tabular.load("run")[0]
+    assert any("were left out" in sentence for sentence in posterior.guarantee.assumptions)
+    assert posterior.plan["records"] == 294
+
+
 def test_a_million_rows(folder, call):
     """Read in pieces and fitted; memory beyond the arrays is a piece."""
     line = ["p,70,female,no,II,no\n", "p,40,male,yes,IV,yes\n"]

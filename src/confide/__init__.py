@@ -76,6 +76,7 @@ _MODULES = (
     "estimators",
     "events",
     "experiments",
+    "files",
     "fitting",
     "gradients",
     "inputs",

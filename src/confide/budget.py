@@ -17,6 +17,11 @@ _RELATIONS = {
     "replace-one": "Two datasets are neighbours when they have the same size and differ in a single record.",
 }
 
+_QUESTIONS = {
+    "add-remove": "Where it is a coin flip whether a given record was used",
+    "replace-one": "Where it is a coin flip which of two given records was used",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -70,18 +75,25 @@ class Guarantee:
 
     @property
     def belief(self) -> float:
-        """Largest certainty to which an undecided attacker can be brought, but for probability delta."""
-        return belief(self.epsilon)
+        """Largest share of right guesses of someone for whom it was a coin flip.
+
+        (e^epsilon + delta) / (1 + e^epsilon), since no attack finds members with more than e^epsilon times its false
+        alarms plus delta.
+        """
+        return belief(self.epsilon) + self.delta * (1 - belief(self.epsilon))
 
     def sentences(self) -> tuple[str, ...]:
         """The promise in plain language, then every assumption."""
+        return (*self.promise(), *self.assumptions)
+
+    def promise(self) -> tuple[str, ...]:
+        """The promise in plain language."""
         return (
             f"The release is ({self.epsilon:.6g}, {self.delta:.3g})-differentially private.",
             _RELATIONS[self.neighbours],
-            f"Someone who thinks it a coin flip whether a given record was used can be brought to at most "
-            f"{self.belief:.1%} certainty by the release, except with probability {self.delta:.3g}.",
+            f"{_QUESTIONS[self.neighbours]}, the release lets nobody guess right with a probability above "
+            f"{self.belief:.1%}.",
             f"What may be published: {self.released}.",
-            *self.assumptions,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import checks
+from confide import checks, files
 from confide.checks import Refused
 
 
@@ -51,6 +51,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+    files.kept(path.parent)
 
 
 def read(path: Path) -> Checkpoint | None:

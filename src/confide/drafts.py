@@ -25,6 +25,7 @@ def from_types(table: Table, target: str = "") -> Draft:
     lines = [
         "# The public domain of a table. Fill in what is marked from public knowledge (a code book, a law, a manual),",
         "# not from the data: what is taken from the data is revealed by it, and no epsilon counts that.",
+        "# The kinds are guessed from the first rows: see whether they are right for any row that there can be.",
     ]
     lines += [f"target = {toml_value(target)}"] if target else ["# target = ..."]
     to_fill = []
@@ -36,6 +37,8 @@ def from_types(table: Table, target: str = "") -> Draft:
         elif kind == "categorical":
             lines += [f'categories = ["{FILL_IN}"]', "# other = true  # a category for whatever is not listed"]
             to_fill.append(f'{name}: the list of categories that there can be, or kind = "ignore"')
+        else:
+            to_fill.append(f"{name}: whether it is yes or no everywhere, as it is in the first rows")
         lines += ['# missing = "indicator"  # or "drop"; a missing value is refused otherwise']
     return Draft("\n".join(lines) + "\n", to_fill, [])
 

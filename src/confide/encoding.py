@@ -161,7 +161,10 @@ def unscaled(column: Column, numbers: np.ndarray) -> np.ndarray:
 
 
 class Read(dict[Any, Any]):
-    """Values as they were read before: a column repeats itself more often than not."""
+    """Texts as they were read before: a column repeats itself more often than not.
+
+    Texts alone: other values may be equal and yet be written differently (True and 1; an hour that occurs twice).
+    """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -174,16 +177,17 @@ class Read(dict[Any, Any]):
 
 def _numbers(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     def number(value: Any) -> float:
-        value = value.strip() if isinstance(value, str) else value
-        if value is None or value in missing_values:
+        if value is None or text(value) in missing_values:
             return math.nan
-        if isinstance(value, str) and "_" in value:  # Python reads 1_000
+        if isinstance(value, str) and not value.isascii():  # Python reads digits of every script
+            raise ValueError(value)
+        if isinstance(value, str) and "_" in value:  # and 1_000
             raise ValueError(value)
         return float(value)
 
     try:
         read = Read(number)
-        numbers = np.array([read[value] for value in values], np.float64)
+        numbers = np.array([read[v] if type(v) is str else number(v) for v in values], np.float64)
     except (TypeError, ValueError, OverflowError):
         row = next(row for row, value in enumerate(values) if not _holds(number, value))
         raise _not(column, row, values[row], "is not a number", "repair it, or list it in missing_values") from None
@@ -219,7 +223,7 @@ def _places(column: Column, values: Sequence[Any], missing_values: tuple[str, ..
         return absent if value is None else known.get(anyhow(text(value)), elsewhere)
 
     read = Read(place)
-    places = np.array([read[value] if value.__hash__ else place(value) for value in values])
+    places = np.array([read[value] if type(value) is str else place(value) for value in values])
     wrong = np.flatnonzero(places == unknown)
     if wrong.size:
         row = int(wrong[0])

@@ -23,12 +23,12 @@ Every `fit` spends the budget again, and so does every fold of a cross-validatio
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -41,7 +41,7 @@ from confide import checks, fitting
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
-from confide.jobs import STEPS, bounded_clip
+from confide.jobs import bounded_clip
 from confide.ledger import Ledger
 from confide.models.glm import linear_regression, logistic_regression, softmax_regression
 from confide.models.model import Model
@@ -54,15 +54,6 @@ FROM_DATA = "from-data"
 NOISE_SCALE = 0.25  # of a target scaled to [-1, 1]
 _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
-)
-_KEY_FROM_RECORDS = (
-    "The key of the noise was derived from the caller's random_state, the settings and the records, so that runs on "
-    "other records have noise of their own."
-)
-# What the noise must not be shared between, besides the records as they are used.
-_SETTINGS = (
-    *("epsilon", "delta", "neighbours", "prior_scale", "noise_scale"),
-    *("clip", "steps", "batch_size", "chains", "draws", "burn_in"),
 )
 # Whatever in scikit-learn fits clones of what it is given on overlapping parts of the records.
 _REPEATERS = tuple(
@@ -97,13 +88,11 @@ class _PrivateLinear(BaseEstimator):
     _bounds: Bounds
 
     def _fit(self, X: np.ndarray, y: np.ndarray, model: Model, *assumptions: str) -> tuple[np.ndarray, Any]:
-        """Spend the budget; the mean slopes and intercept. What a refused fit found stays as it was."""
+        """Spend the budget; the mean slopes and intercept."""
         bounds = checked_bounds(self.bounds, "bounds", X.shape[1])
         design, target = _design(bounds, X), y.astype(np.float32)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
-        key = self._key(design, target)
-        if key is not None:
-            assumptions = (*assumptions, _KEY_FROM_RECORDS)
+        key = self._key()
         clip = self.clip
         if clip is None:
             clip = bounded_clip(model, budget, len(design), math.sqrt(design.shape[1]), self.chains)
@@ -131,23 +120,15 @@ class _PrivateLinear(BaseEstimator):
         self._bounds = bounds
         return bounds.line(self._weights().mean(axis=0))
 
-    def _key(self, design: np.ndarray, target: np.ndarray) -> int | None:
-        """None, or a key for these records and settings alone.
-
-        Clones share a random_state: with the same noise in every fold, differences of folds would show records bare.
-        """
+    def _key(self) -> int | None:
+        """What the noise is derived from, or None. Clones share it, and `confide.fit` gives each noise of its own."""
         if self.random_state is None:
             return None
         if self.noise == "secure":
             raise Refused("noise = 'secure' takes its key from the operating system: leave random_state out")
         if isinstance(self.random_state, bool) or not isinstance(self.random_state, (int, np.integer)):
             raise Refused("random_state is not a whole number: leave it out, and the operating system draws the key")
-        settings = [type(self).__name__, int(self.random_state), *(getattr(self, name, None) for name in _SETTINGS)]
-        if isinstance(self.sampler, Sampler):
-            sizes = self.sampler.step_sizes(checks.count(steps=STEPS if self.steps is None else self.steps))[0]
-            settings += [self.sampler.to_json(), hashlib.sha256(sizes.tobytes()).hexdigest()]
-        secret = hashlib.sha256(repr((settings, design.shape)).encode() + design.tobytes() + target.tobytes())
-        return int.from_bytes(secret.digest()[:8], "little")
+        return int(self.random_state)
 
     def _weights(self) -> np.ndarray:
         """Of every draw: (draws, features + 1, ...)."""
@@ -205,17 +186,20 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds or classes are missing."""
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        labels = self._classes(y)
-        places = {label: place for place, label in enumerate(labels.tolist())}
-        found = [places.get(label, -1) for label in y.tolist()]
-        if -1 in found:
-            raise Refused(f"y[{found.index(-1)}] is not among the classes: give every label that may occur in classes=")
-        unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
-        slopes, intercept = self._fit(X, np.array(found), self._model(X.shape[1] + 1, len(labels)), *unpaid)
-        self.classes_ = labels
-        self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
+        with _as_before(self):
+            X, y = validate_data(self, X, y, dtype=np.float64)
+            check_classification_targets(y)
+            labels = self._classes(y)
+            places = {label: place for place, label in enumerate(labels.tolist())}
+            found = [places.get(label, -1) for label in y.tolist()]
+            if -1 in found:
+                raise Refused(
+                    f"y[{found.index(-1)}] is not among the classes: give every label that may occur in classes="
+                )
+            unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
+            slopes, intercept = self._fit(X, np.array(found), self._model(X.shape[1] + 1, len(labels)), *unpaid)
+            self.classes_ = labels
+            self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -364,11 +348,12 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.target_bounds, "target_bounds", "(low, high) of the target")
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        target = checked_bounds(self.target_bounds, "target_bounds", 1)
-        slopes, intercept = self._fit(X, target.scaled(y), self._model(X.shape[1] + 1, target.half[0]))
-        self._target = target
-        self.coef_, self.intercept_ = target.half * slopes, float(self._unscaled(intercept))
+        with _as_before(self):
+            X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+            target = checked_bounds(self.target_bounds, "target_bounds", 1)
+            slopes, intercept = self._fit(X, target.scaled(y), self._model(X.shape[1] + 1, target.half[0]))
+            self._target = target
+            self.coef_, self.intercept_ = target.half * slopes, float(self._unscaled(intercept))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -386,6 +371,18 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
     def _model(self, dimension: int, half: float) -> Model:
         scale = NOISE_SCALE if self.noise_scale is None else checks.positive(noise_scale=self.noise_scale) / half
         return linear_regression(dimension, self.prior_scale, scale)
+
+
+@contextmanager
+def _as_before(estimator: BaseEstimator) -> Iterator[None]:
+    """A fit that is refused leaves what an earlier one found as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def _given(value: Any, name: str, what: str) -> None:

@@ -5,6 +5,7 @@ The order is the promise: everything is checked and priced, then the ledger is c
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import uuid
@@ -67,7 +68,8 @@ def fit(
         batch_size: the expected size of a batch; the number of records for full batches.
         clip: the most that one record may contribute to a gradient sum.
         chains: K chains cost K times: each step is that much smaller.
-        key: of the noise; by default from the operating system. A key that anyone knows voids the guarantee.
+        key: a number that the noise is derived from, with the records and all settings; by default the operating
+            system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
         draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run).
         noise: "secure" for a cryptographic generator and exact rounding.
@@ -148,9 +150,14 @@ def completed(
     plan = statements.plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
-    mark, begun = "", None
+    begun, mark = None, ""
+    if place is not None or key is not None:
+        sizes = hashlib.sha256(job.kernel.controls.step_size.tobytes()).hexdigest()
+        details = {"event": event.to_json(), "sizes": sizes, "model": _digest(model, arrays)}
+        mark = checkpoints.fingerprint(plan | details, arrays)
+        if key is not None and resumed is None:
+            source = _own(source, mark)
     if place is not None:
-        mark = checkpoints.fingerprint(plan | {"event": event.to_json(), "model": _digest(model, arrays)}, arrays)
         if resumed is not None and resumed.fingerprint != mark:
             raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
         begun = resumed or run.first_checkpoint(job, source, mark, uuid.uuid4().hex, given)
@@ -158,11 +165,13 @@ def completed(
     if account is not None:
         try:
             charge = _charged(*account, event, begun)
-        except BaseException:
-            if place is not None and resumed is None:
+        except Refused:  # an interruption may have come after the charge: then the checkpoint stays
+            if place is not None and resumed is None and not _paid(*account, begun):
                 checkpoints.delete(place)
             raise
         plan |= {"ledger": _entry(*account, charge)}
+    if begun is not None:
+        plan |= {"run": begun.receipt}
     with shown(job.steps, lambda t: statements.spent(job, t, guarantee), progress) as report:
         kept = run.execute(
             job, arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report
@@ -213,6 +222,15 @@ def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tup
     return noises.as_key(0), jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
+def _own(source: jax.Array, mark: str) -> jax.Array:
+    """The key for this run alone: a number given twice, for other records or other settings, is other noise each time.
+
+    With the same noise, differences of two releases would show records bare.
+    """
+    secret = np.asarray(jax.random.key_data(source)).tobytes() + bytes.fromhex(mark)
+    return noises.as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
+
+
 def _account(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
     if ledger is None:
         if dataset is not None:
@@ -239,9 +257,21 @@ def _charged(ledger: Ledger, dataset: str, event: Event, begun: checkpoints.Chec
     return ledger.charge(dataset, event, note="confide.fit", receipt=begun.receipt)
 
 
+def _paid(ledger: Ledger, dataset: str, begun: checkpoints.Checkpoint | None) -> bool:
+    """Whether the run's charge is in the ledger; also where that cannot be found out."""
+    try:
+        return begun is not None and any(charge.receipt == begun.receipt for charge in ledger.history(dataset))
+    except Refused:
+        return True
+
+
 def _entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
     """What the run took from the ledger and what it left, which depends on no record."""
-    account, left = ledger.account(dataset), ledger.left(dataset)
+    account = ledger.account(dataset)
+    try:
+        left = ledger.left(dataset)._asdict()
+    except Refused:  # busy, perhaps: the charge is made, and the run goes on
+        left = None
     return {
         "dataset": dataset,
         "receipt": charge.receipt,
@@ -249,7 +279,7 @@ def _entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
         "budget": account.budget.to_json(),
         "composition": account.composition,
         "share": charge.share,
-        "left": left._asdict(),
+        "left": left,
     }
 
 

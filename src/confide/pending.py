@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from confide import files
 from confide.checks import Refused
 
 REQUEST, CHECKPOINT = "request.json", "checkpoint"
@@ -28,13 +29,15 @@ def home() -> Path:
 
 def place(out: Path) -> Path:
     """Where a run that will write to `out` keeps its secrets."""
-    whole = str(out.absolute())
+    whole = str(out.parent.resolve() / out.name)  # by whatever way the folder is reached
     return home() / "runs" / f"{out.name}-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
 
 def begin(out: Path, request: dict[str, Any]) -> Path:
     """A folder for a new run, with what was asked; refused where one waits already."""
     folder = place(out)
+    if files.inside(folder / REQUEST, out) or files.inside(out, folder):
+        raise Refused(f"CONFIDE_STATE and --out {str(out)!r} lie in one another: secrets and output must lie apart")
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -48,7 +51,11 @@ def begin(out: Path, request: dict[str, Any]) -> Path:
     draft = folder / f".{REQUEST}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(request, file)
+        file.flush()
+        os.fsync(file.fileno())
     draft.replace(folder / REQUEST)
+    for path in (folder, folder.parent):
+        files.kept(path)
     return folder
 
 
@@ -62,7 +69,11 @@ def asked(out: Path) -> dict[str, Any]:
             )
         return json.loads((folder / REQUEST).read_text())
     except FileNotFoundError:
-        raise none_waits(out) from None
+        if not folder.exists():
+            raise none_waits(out) from None
+        raise Refused(
+            f"the run for {str(out)!r} was killed before it had begun: give it up with 'confide resume {out} --discard'"
+        ) from None
     except (OSError, json.JSONDecodeError) as error:
         raise Refused(f"the run for {str(out)!r} cannot be resumed: {error}; discard it and start afresh") from None
 
@@ -73,7 +84,10 @@ def none_waits(out: Path) -> Refused:
 
 def end(out: Path) -> None:
     """Forget the run: its key and its iterates are gone."""
-    shutil.rmtree(place(out), ignore_errors=True)
+    folder = place(out)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        raise Refused(f"{str(folder)!r} holds the key of the noise and cannot be deleted: delete it by hand")
 
 
 @contextmanager
@@ -86,9 +100,10 @@ def alone(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused("another process is working on this run: wait for it, or stop it first") from None
         yield
-    except BlockingIOError:
-        raise Refused("another process is working on this run: wait for it, or stop it first") from None
     finally:
         os.close(descriptor)

@@ -107,7 +107,7 @@ def plan(
         status={name: profile.status for name, profile in profiles.items()},
         allowed=_allowed(shared, step_size),
         attack_success=tight.attack_success(),
-        belief=belief(epsilon),
+        belief=belief(tight.loss(delta)),
         trade_off=dict(zip(RATES, tight.trade_off(RATES).tolist(), strict=True)),
         utility=_utility(steps, step_size, schedule),
     )

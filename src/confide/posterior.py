@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import checks, models
+from confide import files as files_on_disk
 from confide.budget import Guarantee
 from confide.checks import Refused
 from confide.models.model import Model
@@ -153,7 +154,10 @@ class Posterior:
                 (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
             for name, text in (files or {}).items():
                 (draft / name).write_text(text, encoding="utf-8")
+            for path in (*draft.iterdir(), draft):
+                files_on_disk.kept(path)
             draft.replace(folder)
+            files_on_disk.kept(folder.parent)
         except OSError as error:
             raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
         finally:

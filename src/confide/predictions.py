@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import csv
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import checks, encoding, tables, tabular
+from confide import checks, encoding, files, tables, tabular
 from confide.checks import Refused
 from confide.posterior import Posterior
 from confide.schema import Column, Schema
@@ -39,24 +38,18 @@ def predict(
     identifier, go along.
     """
     checks.probability(probability=probability)
-    target_file = Path(out)
-    if target_file.exists():
-        raise Refused(f"--out {str(target_file)!r} exists: give the name of a new file, or remove it")
+    path, count = Path(out), 0
+    if path.exists():
+        raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
+    if files.inside(path, Path(folder)):
+        raise Refused(f"--out {str(path)!r} lies in the run, which may be published: predictions of people may not")
     posterior, described = tabular.load(folder)
     table = tables.open_table(data, delimiter, encoding)
-    draft = target_file.with_name(f".{target_file.name}.{uuid.uuid4().hex}")
-    count = 0
-    try:
-        with draft.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            for row in _predicted(posterior, described, table, probability):
-                writer.writerow(row)
-                count += 1
-        draft.replace(target_file)
-    except OSError as error:
-        raise Refused(f"--out {str(target_file)!r} cannot be written: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+    with files.written(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for row in _predicted(posterior, described, table, probability):
+            writer.writerow(row)
+            count += 1
     return count - 1
 
 

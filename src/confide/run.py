@@ -194,7 +194,10 @@ def execute(
     if not np.all(np.isfinite(draws)):
         if checkpoint is not None:
             checkpoints.delete(checkpoint)
-        raise Refused("the chain diverged: lower step_size, or give more steps so that each is smaller")
+        raise Refused(
+            "the chain diverged, and what it was charged stays charged: lower step_size, or give more steps so that "
+            "each is smaller"
+        )
     return draws
 
 

@@ -128,6 +128,8 @@ class Schema:
             raise Refused(f"column {twice!r} is named twice: keep one")
         if self.target:
             self.column(self.target)
+        if twice := next((name for name in self.features if self.features.count(name) > 1), None):
+            raise Refused(f"two features would be called {twice!r}: rename a column or a category")
 
     def column(self, name: str) -> Column:
         for column in self.columns:
@@ -154,6 +156,11 @@ class Schema:
         return tuple(column for column in self.columns if column.kind != "ignore" and column.name != self.target)
 
     @property
+    def used(self) -> tuple[Column, ...]:
+        """The target and the columns that features come from."""
+        return (*self.inputs, self.column(self.target)) if self.target else self.inputs
+
+    @property
     def features(self) -> tuple[str, ...]:
         return (*(name for column in self.inputs for name in column.features), "intercept")
 
@@ -166,8 +173,7 @@ class Schema:
     @property
     def learnt(self) -> tuple[str, ...]:
         """The columns in use whose values were taken from the records."""
-        used = {column.name for column in self.inputs} | {self.target}
-        return tuple(column.name for column in self.columns if column.learnt and column.name in used)
+        return tuple(column.name for column in self.columns if column.learnt and column in self.used)
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The schema as a file; `comments` go above the columns that they name, and '' above everything."""

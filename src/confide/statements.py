@@ -77,7 +77,10 @@ def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
             "is allowed for in the clip."
         )
     if given:
-        sentences.append("The key of the noise was given by the caller, who kept it secret and never used it again.")
+        sentences.append(
+            "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can "
+            "guess it, from the records and from all settings."
+        )
     return tuple(sentences)
 
 

@@ -7,15 +7,15 @@ a killed run needs to go on is kept by `confide.pending`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from confide import checks, encoding, fitting, jobs, models, pending, samplers, schema, tables
+from confide import checkpoints, checks, encoding, fitting, jobs, models, pending, samplers, schema, tables
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
@@ -92,14 +92,23 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
     request = Request(**pending.asked(path))
     folder = pending.place(path)
     with pending.alone(folder):
-        for draft in path.absolute().parent.glob(f".{path.name}.*"):  # of a folder that was being written
-            if len(draft.suffix) == 1 + len(uuid.uuid4().hex):
-                shutil.rmtree(draft, ignore_errors=True)
-        if path.exists():  # it was complete, and only the secrets were left
-            posterior = Posterior.load(path)
-            pending.end(path)
-            return posterior
+        draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{32}")  # of a folder that was being written
+        for found in path.absolute().parent.iterdir():
+            if draft.fullmatch(found.name):
+                shutil.rmtree(found, ignore_errors=True)
+        if path.exists():  # perhaps it was complete, and only the secrets were left
+            return _completed(path, folder)
         return _run(replace(request, out=str(path)), _prepared(request), folder, progress, verbose)
+
+
+def _completed(path: Path, folder: Path) -> Posterior:
+    """The posterior of a run that was killed between writing it and forgetting its secrets."""
+    begun = checkpoints.read(folder / pending.CHECKPOINT)
+    posterior = load(path)[0]
+    if begun is None or posterior.plan.get("run") != begun.receipt:
+        raise Refused(f"{str(path)!r} is another run's: move it away, and resume again")
+    pending.end(path)
+    return posterior
 
 
 def discard(out: str | os.PathLike[str]) -> None:
@@ -107,7 +116,8 @@ def discard(out: str | os.PathLike[str]) -> None:
     path = Path(out)
     if not pending.place(path).exists():
         raise pending.none_waits(path)
-    pending.end(path)
+    with pending.alone(pending.place(path)):
+        pending.end(path)
 
 
 def _prepared(request: Request) -> Prepared:
@@ -116,6 +126,12 @@ def _prepared(request: Request) -> Prepared:
         raise Refused(
             f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
             "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
+        )
+    dropping = [column.name for column in described.used if column.missing == "drop"]
+    if dropping and request.neighbours == "replace-one":
+        raise Refused(
+            f"missing = 'drop' in {dropping[0]!r} makes the number of records depend on single values, which "
+            "--neighbours replace-one does not allow: use 'indicator', or add-remove"
         )
     model = chosen_model(described, request)
     table = tables.open_table(request.data, request.delimiter, request.encoding)
@@ -133,7 +149,7 @@ def _prepared(request: Request) -> Prepared:
 
 def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
     described, model, data = prepared
-    checkpoint = folder / pending.CHECKPOINT
+    checkpoint, saved = folder / pending.CHECKPOINT, False
     try:
         budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
         clip = request.clip
@@ -165,9 +181,10 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
         )
         posterior = replace(posterior, plan=posterior.plan | _described(described))
         posterior.save(request.out, {SCHEMA: described.to_toml()})
+        saved = True
     finally:
         # What was refused before it was charged leaves nothing; what was interrupted waits for `resume`.
-        if Path(request.out).exists() or not checkpoint.exists():
+        if saved or not checkpoint.exists():
             pending.end(Path(request.out))
     return posterior
 
@@ -184,6 +201,8 @@ def chosen_model(described: Schema, request: Request) -> Model:
         raise Refused(f"--model {name} needs a target with labels, and {target.name!r} is numeric: choose linear")
     if name == "logistic" and labels != 2:
         raise Refused(f"--model logistic needs two labels, and {target.name!r} has {labels}: choose softmax")
+    if name == "poisson" and not (float(target.low or 0).is_integer() and float(target.high or 0).is_integer()):
+        raise Refused(f"--model poisson needs counts, and the bounds of {target.name!r} are not whole: make them so")
     if name == "poisson" and (target.low is None or target.low < 0):
         raise Refused(
             f"--model poisson needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
@@ -220,6 +239,11 @@ def chosen_sampler(request: Request) -> samplers.Sampler:
 
 def _assumptions(described: Schema) -> tuple[str, ...]:
     sentences = ["Each row of the table is one person's; whoever has several rows is protected for one of them alone."]
+    if dropped := [column.name for column in described.used if column.missing == "drop"]:
+        sentences.append(
+            f"Records without a value in {', '.join(dropped)} were left out; the number of those that stayed is "
+            "treated as public."
+        )
     if described.learnt:
         sentences.append(
             "Bounds or categories of these columns were taken from the records themselves, and what they reveal is NOT "

@@ -12,6 +12,7 @@ from confide.checks import Refused
 from confide.events import Event, Neighbours, Parts
 
 Status = Literal["exact", "upper bound", "approximate"]
+LOSS_GAPS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 class Profile:
@@ -58,6 +59,15 @@ class Profile:
         epsilon = checks.nonnegative(epsilon=epsilon)
         failure = self.parts.failure
         return min(1.0, failure + (1 - failure) * min(1.0, max(0.0, self._delta(epsilon))))
+
+    def loss(self, delta: float) -> float:
+        """A privacy loss that is exceeded with probability at most `delta`, which epsilon(delta) is not.
+
+        For t > 0, delta(e) = E (1 - e^(e - L))^+ is at least (1 - e^-t) P(L > e + t), so with e = epsilon at
+        delta (1 - e^-t) the loss L exceeds e + t with probability at most delta. The best of a few t.
+        """
+        delta = checks.probability(delta=delta)
+        return min(t + self.epsilon(-delta * math.expm1(-t)) for t in LOSS_GAPS)
 
     def advantage(self) -> float:
         """True minus false positive rate of the best membership attack: the total variation distance."""

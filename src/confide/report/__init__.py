@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 from typing import Any
 
-from confide import predictions, tables, tabular
+from confide import files, predictions, tables, tabular
 from confide.checks import Refused
 from confide.ledger import Ledger
 from confide.report.content import Report, gathered
@@ -35,19 +34,13 @@ def write(
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     page = rendered(gathered(posterior, schema, evaluation, kind, now))
-    inside = run / "report.html"
-    # Not by name alone: `run/.` and the like are inside as well.
-    path = Path(out) if out is not None else inside if held_out is None else _beside(run)
-    if held_out is not None and run.resolve() in path.resolve().parents:
+    path = Path(out) if out is not None else run / "report.html" if held_out is None else _beside(run)
+    if held_out is not None and files.inside(path, run):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: a held-out report may not")
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        draft.write_text(page, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise Refused(f"{str(path)!r} cannot be written: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+    if out is not None and path.exists():
+        raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
+    with files.written(path) as file:
+        file.write(page)
     return path
 
 

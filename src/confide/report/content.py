@@ -15,7 +15,6 @@ import numpy as np
 
 from confide import __version__, statements
 from confide.accountants import profile
-from confide.budget import Guarantee
 from confide.checks import Refused
 from confide.posterior import Posterior
 from confide.predictions import Evaluation
@@ -116,9 +115,10 @@ def gathered(
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
+    loss = priced.loss(guarantee.delta)
     groups = list(_groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
-    promise = [*guarantee.sentences()[: -len(guarantee.assumptions)]]
+    promise = [*guarantee.promise()]
     if risk := statements.risky(guarantee, plan):
         promise.append(f"CAUTION: {risk}.")
     return Report(
@@ -130,7 +130,7 @@ def gathered(
         neighbours=guarantee.neighbours,
         success=priced.attack_success(),
         factor=math.exp(min(guarantee.epsilon, 700.0)),
-        odds=[Odds(prior, _after(prior, guarantee)) for prior in PRIORS],
+        odds=[Odds(prior, _after(prior, loss)) for prior in PRIORS],
         found=[
             Found(rate, 1 - float(miss))
             for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
@@ -151,9 +151,9 @@ def gathered(
     )
 
 
-def _after(prior: float, guarantee: Guarantee) -> float:
-    """Bayes' rule with the largest likelihood ratio that the guarantee allows."""
-    return prior / (prior + (1 - prior) * math.exp(-guarantee.epsilon))
+def _after(prior: float, loss: float) -> float:
+    """Bayes' rule with a likelihood ratio that is exceeded with probability delta at most."""
+    return prior / (prior + (1 - prior) * math.exp(-loss))
 
 
 def _groups(posterior: Posterior, schema: Schema) -> Iterator[Group]:
@@ -229,7 +229,7 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
             warnings.append(
                 f"{few} of {len(effects)} coefficients have not been explored within the budget: their intervals are "
                 "too narrow, because one chain cannot show what it has not learnt. Their signs and sizes are rough. "
-                "Several chains (--chains 4) begin apart and have honest intervals, at a price."
+                "Several chains (--chains 4) begin apart, so that what they have not learnt shows, at a price."
             )
     ratios = [effect.r_hat for effect in effects if effect.r_hat is not None]
     if ratios:
@@ -240,7 +240,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         if apart:
             warnings.append(
                 f"The chains do not agree on {apart} of {len(ratios)} coefficients: the budget did not suffice to "
-                "learn them. Their intervals show that, since the chains began apart, as wide as the prior."
+                "learn them. Their intervals are wide, since the chains began apart, but with so few chains still "
+                "too narrow."
             )
     elif effects:
         sentences.append("There is one chain, so R-hat cannot be computed.")
@@ -252,8 +253,7 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
     if plan.get("clip") is not None and bound is not None:
         if plan["model"] == "logistic_regression" and plan["clip"] >= bound:
             sentences.append(
-                f"No gradient can be longer than {bound:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut, and "
-                "the posterior is the plain one."
+                f"No gradient can be longer than {bound:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."
             )
         else:
             sentences.append(

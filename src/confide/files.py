@@ -1,0 +1,48 @@
+"""Files that appear whole or not at all, and that survive a power failure."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from confide.checks import Refused
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """A text file that takes the place of `path` when it is complete; refused where it cannot be written."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with draft.open("x", newline="", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise Refused(f"{str(path)!r} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def kept(path: Path) -> None:
+    """Have the system write a file, or the names in a folder, to the disk now."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # folders cannot be opened everywhere
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether a file written under this name comes to lie in the folder, or where a link in its place points."""
+    whole = folder.resolve()
+    return any(whole == parent or whole in parent.parents for parent in (path.parent.resolve(), path.resolve().parent))

@@ -198,7 +198,7 @@ def test_drafts_hold_no_value_unless_asked(tmp_path):
     for value in ("female", "diverse", "III", "95", "p12"):
         assert value not in draft.toml
     assert [line.split(":")[0] for line in draft.to_fill] == ["id", "age", "sex", "smoker", "stage", "relapse"]
-    with pytest.raises(Refused, match="line 5: column 'id': categories is still to be filled in"):
+    with pytest.raises(Refused, match="line 6: column 'id': categories is still to be filled in"):
         schema.loads(draft.toml)
     learnt = schema.loads(drafts.from_data(table, "relapse").toml)
     assert learnt.column("sex").categories == ("diverse", "female", "male")

@@ -41,6 +41,7 @@ FLOORS = [
     "statements",
     "fitting",
     "pending",
+    "request",
     "tabular",
     "predictions",
     "report",
@@ -54,7 +55,7 @@ INSIDE = {
     "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
     "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
-    "report": ["content", "page", "__init__"],
+    "report": ["effects", "content", "page", "__init__"],
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
 }

@@ -13,7 +13,7 @@ import pytest
 import confide
 from browser import browser, needs_browser
 from confide import Refused, predictions, report, tables, tabular
-from confide.report.content import Effect
+from confide.report.effects import Effect
 from confide.report.page import axis, number, percent
 from confide.tabular import Request
 from patients import SCHEMA, write
@@ -134,9 +134,18 @@ def test_what_it_says_is_what_was_computed(home, pages):
     (group,) = made.groups
     by_name = {effect.name: effect for effect in group.effects}
     for i, name in enumerate(schema.features):
-        factor = 2 if name in ("age", "smoker", "stage") else 1  # from one end of its range to the other
-        assert np.isclose(by_name[name].mean, factor * weights[:, i].mean())
-        low, high = np.quantile(factor * weights[:, i], [0.05, 0.95])
+        draws = weights[:, i]
+        sexes = weights[:, [schema.features.index(f"sex={label}") for label in ("female", "male", "(other)")]].mean(
+            axis=1
+        )
+        if name in ("age", "smoker", "stage"):
+            draws = 2 * draws  # from one end of its range to the other
+        elif name.startswith("sex"):
+            draws = draws - sexes  # against the mean of its kind
+        elif name == "intercept":
+            draws = draws + sexes
+        assert np.isclose(by_name[name].mean, draws.mean())
+        low, high = np.quantile(draws, [0.05, 0.95])
         assert np.allclose((by_name[name].low, by_name[name].high), (low, high))
     assert by_name["age"].meaning == "from 0 to 120 years"
     assert by_name["stage"].meaning == "from I to IV"
@@ -183,7 +192,8 @@ def test_several_chains_and_labels(home, pages):
     assert [group.name for group in made.groups] == ["I", "II", "III", "IV"]
     assert all(effect.r_hat is not None for group in made.groups for effect in group.effects)
     weights = posterior.draws["weights"].astype(np.float64)
-    assert np.isclose(made.groups[2].effects[-1].mean, weights[..., -1, 2].mean())
+    (smoker,) = [effect for effect in made.groups[2].effects if effect.name == "smoker"]
+    assert np.isclose(smoker.mean, 2 * weights[..., schema.features.index("smoker"), 2].mean())
     assert "R-hat over 2 chains" in pages["stages"].read_text()
 
 

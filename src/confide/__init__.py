@@ -91,6 +91,7 @@ _MODULES = (
     "predictions",
     "progress",
     "report",
+    "request",
     "run",
     "samplers",
     "scaling",

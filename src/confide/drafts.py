@@ -45,7 +45,7 @@ def from_types(table: Table, target: str = "") -> Draft:
 
 def from_data(table: Table, target: str = "") -> Draft:
     """Bounds and categories as they are in the records, each column marked as learnt."""
-    kinds, columns = _kinds(table, target, everything=True), []
+    kinds, columns, ignored = _kinds(table, target, everything=True), [], []
     seen: dict[str, set[str]] = {name: set() for name in kinds}
     bounds: dict[str, tuple[float, float]] = dict.fromkeys(kinds, (math.inf, -math.inf))
     gaps = set()
@@ -69,7 +69,12 @@ def from_data(table: Table, target: str = "") -> Draft:
             columns.append(Column(name=name, kind=kind, categories=categories, missing=missing, learnt=True))
         elif kind == "boolean":
             columns.append(Column(name=name, kind=kind, missing=missing, learnt=True))
-        else:  # the same everywhere, or free text
+        elif name == target:
+            raise Refused(f"{table.at(1)}: column {name!r} is the same everywhere, or free text: give another --target")
+        else:
+            ignored.append(
+                f"{name}: it is the same everywhere or free text, and therefore ignored: whether that is right"
+            )
             columns.append(Column(name=name, kind="ignore"))
     schema = Schema(columns=tuple(columns), target=target)
     learnt = [column.name for column in columns if column.learnt]
@@ -77,7 +82,7 @@ def from_data(table: Table, target: str = "") -> Draft:
         "Filled in from the data: every column marked learnt = true reveals something that no epsilon counts.\n"
         "Replace its values by public ones and remove the mark."
     )
-    return Draft(schema.to_toml({"": comment}), [], learnt)
+    return Draft(schema.to_toml({"": comment}), ignored, learnt)
 
 
 def _kinds(table: Table, target: str, everything: bool = False) -> dict[str, Kind]:

@@ -15,6 +15,7 @@ than the schema's `norm_bound` are scaled down to it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -49,7 +50,7 @@ def encode(schema: Schema, columns: Mapping[str, Sequence[Any]], count: bool = F
     """
     parts, gone = [], []
     for column in schema.inputs:
-        features, missing = _features(column, columns[column.name], schema.missing_values)
+        features, missing = _features(column, columns[column.name], schema)
         parts.append(features)
         if column.missing == "drop":
             gone.append(missing)
@@ -61,7 +62,7 @@ def encode(schema: Schema, columns: Mapping[str, Sequence[Any]], count: bool = F
         x *= np.minimum(1.0, schema.norm_bound * (1 - 1e-6) / norms)
     y = np.zeros(0)
     if schema.target in columns:
-        y, missing = _target(schema.column(schema.target), columns[schema.target], schema.missing_values, count)
+        y, missing = _target(schema.column(schema.target), columns[schema.target], schema, count)
         gone.append(missing)
     kept = ~np.logical_or.reduce(gone) if gone else np.ones(rows, bool)
     return Encoded(x[kept].astype(np.float32), y[kept].astype(np.float32) if len(y) else y, kept)
@@ -107,13 +108,13 @@ def _compared(schema: Schema, table: Table, needed: set[str]) -> None:
         )
 
 
-def _features(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _features(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The features of one column, and which of its values are missing."""
     if column.kind == "numeric":
-        numbers, missing = _numbers(column, values, missing_values)
+        numbers, missing = _numbers(column, values, schema)
         own = scaled(column, numbers)[:, None]
     else:
-        places, missing = _places(column, values, missing_values)
+        places, missing = _places(column, values, schema)
         if column.kind == "categorical":
             own = np.eye(len(column.labels))[places]
         else:
@@ -124,13 +125,11 @@ def _features(column: Column, values: Sequence[Any], missing_values: tuple[str, 
     return own, missing
 
 
-def _target(
-    column: Column, values: Sequence[Any], missing_values: tuple[str, ...], count: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _target(column: Column, values: Sequence[Any], schema: Schema, count: bool) -> tuple[np.ndarray, np.ndarray]:
     if column.kind != "numeric":
-        places, missing = _places(column, values, missing_values)
+        places, missing = _places(column, values, schema)
         return places.astype(np.float64), missing
-    numbers, missing = _numbers(column, values, missing_values)
+    numbers, missing = _numbers(column, values, schema)
     if not count:
         return scaled(column, numbers), missing
     wrong = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0))
@@ -175,14 +174,16 @@ class Read(dict[Any, Any]):
         return found
 
 
-def _numbers(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _numbers(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     def number(value: Any) -> float:
-        if value is None or text(value) in missing_values:
+        if value is None or text(value) in schema.missing_values:
             return math.nan
         if isinstance(value, str) and not value.isascii():  # Python reads digits of every script
             raise ValueError(value)
         if isinstance(value, str) and "_" in value:  # and 1_000
             raise ValueError(value)
+        if isinstance(value, str) and schema.decimal == ",":
+            value = value.replace(",", ".")
         return float(value)
 
     try:
@@ -190,7 +191,10 @@ def _numbers(column: Column, values: Sequence[Any], missing_values: tuple[str, .
         numbers = np.array([read[v] if type(v) is str else number(v) for v in values], np.float64)
     except (TypeError, ValueError, OverflowError):
         row = next(row for row, value in enumerate(values) if not _holds(number, value))
-        raise _not(column, row, values[row], "is not a number", "repair it, or list it in missing_values") from None
+        remedy = "repair it, or list it in missing_values"
+        if re.fullmatch(r"-?\d+,\d+", str(values[row]).strip()):
+            remedy = 'write decimal = "," into the schema if the comma is a decimal mark'
+        raise _not(column, row, values[row], "is not a number", remedy) from None
     infinite = np.flatnonzero(np.isinf(numbers))
     if infinite.size:
         row = int(infinite[0])
@@ -208,11 +212,11 @@ def _holds(function: Callable[[Any], Any], value: Any) -> bool:
     return True
 
 
-def _places(column: Column, values: Sequence[Any], missing_values: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _places(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The number of each value's category; that of a missing one is 0, which callers overwrite."""
     absent, unknown = -1, -2
     anyhow = (lambda word: word.lower()) if column.kind == "boolean" else (lambda word: word)
-    known = dict.fromkeys(("nan", *map(anyhow, missing_values)), absent)
+    known = dict.fromkeys(("nan", *map(anyhow, schema.missing_values)), absent)
     if column.kind == "boolean":
         known |= {anyhow(word): 1 for word in column.true} | {anyhow(word): 0 for word in column.false}
     else:  # a listed category is never missing

@@ -23,7 +23,8 @@ def written(path: Path) -> Iterator[TextIO]:
             os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
-        raise Refused(f"{str(path)!r} cannot be written: {error.strerror}") from None
+        remedy = "" if path.absolute().parent.is_dir() else ": make the folder first"
+        raise Refused(f"{str(path)!r} cannot be written: {error.strerror}{remedy}") from None
     finally:
         draft.unlink(missing_ok=True)
 

@@ -159,7 +159,10 @@ def completed(
             source = _own(source, mark)
     if place is not None:
         if resumed is not None and resumed.fingerprint != mark:
-            raise Refused(f"checkpoint {str(place)!r} is of another run: delete it to start afresh")
+            raise Refused(
+                f"checkpoint {str(place)!r} is of another run: the records or the settings are not those that it began "
+                "with; put them back, or delete it and start afresh, which is charged again"
+            )
         begun = resumed or run.first_checkpoint(job, source, mark, uuid.uuid4().hex, given)
         checkpoints.write(place, begun)
     if account is not None:

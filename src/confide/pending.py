@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from confide import files
@@ -42,10 +43,11 @@ def begin(out: Path, request: dict[str, Any]) -> Path:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        raise Refused(
-            f"a run for {str(out)!r} has begun and not ended: go on with 'confide resume {out}', "
-            f"or give it up with 'confide resume {out} --discard'"
-        ) from None
+        with alone(folder):  # refused where it is running
+            raise Refused(
+                f"a run for {str(out)!r} has begun and not ended: go on with 'confide resume {quote(str(out))}', "
+                f"or give it up with 'confide resume {quote(str(out))} --discard'"
+            ) from None
     except OSError as error:
         raise Refused(f"{str(folder)!r} cannot be made: {error.strerror}; set CONFIDE_STATE to a folder") from None
     draft = folder / f".{REQUEST}"
@@ -72,7 +74,8 @@ def asked(out: Path) -> dict[str, Any]:
         if not folder.exists():
             raise none_waits(out) from None
         raise Refused(
-            f"the run for {str(out)!r} was killed before it had begun: give it up with 'confide resume {out} --discard'"
+            f"the run for {str(out)!r} was killed before it had begun: "
+            f"give it up with 'confide resume {quote(str(out))} --discard'"
         ) from None
     except (OSError, json.JSONDecodeError) as error:
         raise Refused(f"the run for {str(out)!r} cannot be resumed: {error}; discard it and start afresh") from None

@@ -112,13 +112,22 @@ class Posterior:
 
     def to_arviz(self) -> Any:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
-        arviz = _arviz()
+        arviz = load_arviz()
         variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
-        data = arviz.from_dict(posterior=variables)
+        data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
         data["posterior"].attrs["guarantee"] = (
             "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
         )
         return data
+
+    def _coordinates(self, variables: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The names of features and labels, where the plan knows them."""
+        names = {"feature": self.plan.get("features"), "label": self.plan.get("labels")}
+        weights = variables.get("weights")
+        if not names["feature"] or weights is None or weights.shape[2:3] != (len(names["feature"]),):
+            return {}
+        dimensions = ["feature", "label"][: weights.ndim - 2]
+        return {"coords": {name: names[name] for name in dimensions}, "dims": {"weights": dimensions}}
 
     def summary(self) -> Any:
         """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ."""
@@ -126,7 +135,7 @@ class Posterior:
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
-            return _arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+            return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
         finally:
             logging.disable(before)
 
@@ -244,7 +253,7 @@ class Posterior:
         return np.moveaxis(np.concatenate(parts, axis=1), 0, -1)
 
 
-def _arviz() -> Any:
+def load_arviz() -> Any:
     with warnings.catch_warnings():  # it announces version 1 at every import
         warnings.simplefilter("ignore", FutureWarning)
         import arviz

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +29,14 @@ def predict(
     out: str | os.PathLike[str],
     *,
     probability: float = 0.9,
+    keep: Sequence[str] = (),
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> int:
     """Write a prediction for every row of a table: how many there are.
 
-    A row whose missing values drop it from the fit gets no prediction. Columns that the schema ignores, such as an
-    identifier, go along.
+    A row whose missing values drop it from the fit gets no prediction. The columns in `keep`, such as an identifier,
+    go along.
     """
     checks.probability(probability=probability)
     path, count = Path(out), 0
@@ -47,27 +48,30 @@ def predict(
     table = tables.open_table(data, delimiter, encoding)
     with files.written(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        for row in _predicted(posterior, described, table, probability):
+        for row in _predicted(posterior, described, table, probability, keep):
             writer.writerow(row)
             count += 1
     return count - 1
 
 
-def _predicted(posterior: Posterior, described: Schema, table: tables.Table, probability: float) -> Iterator[list[Any]]:
+def _predicted(
+    posterior: Posterior, described: Schema, table: tables.Table, probability: float, keep: Sequence[str]
+) -> Iterator[list[Any]]:
     """The header, then a row for each row of the table."""
     target = described.column(described.target)
-    along = [column.name for column in described.columns if column.kind == "ignore" and column.name in table.header]
+    if unknown := [name for name in keep if name not in table.header]:
+        raise Refused(f"{table.at(1)}: column {unknown[0]!r} of --keep is not in the file: give one that is")
     if target.labels:
         shown = target.labels[1:] if len(target.labels) == 2 else target.labels
         names = [f"{kind}{target.name}={label}" for label in shown for kind in ("", "low ", "high ")]
     else:
         names = [f"low {target.name}", f"high {target.name}"]
-    yield [table.place, *along, f"predicted {target.name}", *names]
+    yield [table.place, *keep, f"predicted {target.name}", *names]
     for piece, x, kept in encoding.encoded_pieces(described, table):
         values = iter(_rows_of(posterior, target, x, probability) if len(x) else [])
         for i, line in enumerate(piece.lines):
             own = next(values) if kept[i] else [""] * (1 + len(names))
-            yield [line, *(piece.columns[name][i] for name in along), *own]
+            yield [line, *(piece.columns[name][i] for name in keep), *own]
 
 
 def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
@@ -105,6 +109,7 @@ class Evaluation(NamedTuple):
     rows: int
     scores: dict[str, float]
     calibration: list[Bin]
+    remark: str = ""
 
 
 def evaluate(posterior: Posterior, described: Schema, table: tables.Table) -> Evaluation:
@@ -125,8 +130,12 @@ def _classified(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarr
         "accuracy": float(np.mean(right)),
         "share of the most common label": float(np.bincount(labels).max() / len(labels)),
         "log loss": float(-np.mean(np.log(own))),
-        "Brier score": float(np.mean(np.sum((chances - np.eye(chances.shape[1])[labels]) ** 2, axis=1))),
     }
+    squares = np.sum((chances - np.eye(chances.shape[1])[labels]) ** 2, axis=1)
+    if len(target.labels) == 2:
+        scores["Brier score"] = float(np.mean(squares)) / 2
+    else:
+        scores["Brier score, summed over labels"] = float(np.mean(squares))
     # Of two labels the second is said to happen; of several, the likeliest is said to be right.
     said, happened = (chances[:, 1], labels == 1) if len(target.labels) == 2 else (chances.max(axis=1), right)
     places = np.minimum((said * BINS).astype(int), BINS - 1)
@@ -148,7 +157,12 @@ def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray
         interval = posterior.interval(x, level)
         inside = int(np.sum((y >= interval[:, 0]) & (y <= interval[:, 1])))
         bins.append(_bin(level, inside, len(y)))
-    return Evaluation(len(y), scores, bins)
+    remark = ""
+    if not count and bins[0].low > bins[0].said:
+        remark = "The intervals hold more than they say: the noise scale is too large (--noise-scale)."
+    elif not count and bins[0].high < bins[0].said:
+        remark = "The intervals hold less than they say: the noise scale is too small (--noise-scale)."
+    return Evaluation(len(y), scores, bins, remark)
 
 
 def _bin(said: float, happened: int, rows: int) -> Bin:

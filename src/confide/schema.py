@@ -13,7 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -110,16 +110,18 @@ class Column:
 class Schema:
     """The columns of a table in the order of the features, the target, and what counts as missing.
 
-    `norm_bound` is the largest Euclidean norm of an encoded row; a longer one is scaled down to it. Without it the
-    bound is the largest norm that any row can have.
+    `decimal` is the mark in numbers of a text file: a point, or a comma. `norm_bound` is the largest Euclidean norm of
+    an encoded row; a longer one is scaled down to it. Without it the bound is the largest norm that any row can have.
     """
 
     columns: tuple[Column, ...]
     target: str = ""
     missing_values: tuple[str, ...] = MISSING_VALUES
-    norm_bound: float | None = field(default=None)
+    norm_bound: float | None = None
+    decimal: Literal[".", ","] = "."
 
     def __post_init__(self) -> None:
+        checks.one_of((".", ","), decimal=self.decimal)
         object.__setattr__(self, "missing_values", _words("missing_values", self.missing_values))
         if self.norm_bound is not None:
             object.__setattr__(self, "norm_bound", checks.positive(norm_bound=self.norm_bound))
@@ -181,6 +183,7 @@ class Schema:
         lines = [f"# {line}" for line in comments.get("", "").splitlines()]
         lines += [f"target = {toml_value(self.target)}"] if self.target else []
         lines += [f"missing_values = {toml_value(self.missing_values)}"]
+        lines += [f"decimal = {toml_value(self.decimal)}"] if self.decimal != "." else []
         lines += [f"norm_bound = {toml_value(self.norm_bound)}"] if self.norm_bound is not None else []
         for column in self.columns:
             lines += ["", *(f"# {line}" for line in comments.get(column.name, "").splitlines())]
@@ -198,7 +201,9 @@ def load(path: str | os.PathLike[str]) -> Schema:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise Refused(f"schema {str(path)!r} cannot be read: {error.strerror}") from None
+        raise Refused(
+            f"schema {str(path)!r} cannot be read: {error.strerror}; begin with 'confide schema init'"
+        ) from None
     except UnicodeDecodeError:
         raise Refused(f"schema {str(path)!r} is not UTF-8 text: save it as UTF-8") from None
     return loads(text, str(path))

@@ -53,10 +53,16 @@ def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
             f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
             f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
             f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
-            f"of a budget of {budget['epsilon']:g}",
+            f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, budget),
             *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
         )
     )
+
+
+def _rest(guarantee: Guarantee, budget: dict[str, Any]) -> str:
+    if guarantee.epsilon > 0.9 * budget["epsilon"]:
+        return ""
+    return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
 
 def risky(guarantee: Guarantee, plan: dict[str, Any]) -> str:

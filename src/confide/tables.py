@@ -94,8 +94,11 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encod
     """The table in a file, after a look at its header; `delimiter` and `encoding` are for CSV files."""
     checks.instance(str | os.PathLike, path=path)
     path = Path(path)
+    if str(path) == "-":
+        raise Refused("standard input cannot be read twice, as a table is: give a file")
     if path.is_dir() or not path.exists():
         raise Refused(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give a CSV or a Parquet file")
+    _recognised(path, encoding)
     if path.suffix.lower() in PARQUET:
         header = tuple(_parquet(path).schema_arrow.names)
         if not _parquet(path).metadata.num_rows:
@@ -124,9 +127,30 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encod
     return Table(path=path, header=header, delimiter=delimiter, encoding=table.encoding)
 
 
+MAGIC = {
+    b"\x1f\x8b": "is compressed: unpack it first",
+    b"PK": "is a workbook or a zip file: export or unpack it to CSV first",
+    b"\xff\xfe": "seems to be UTF-16: give --encoding utf-16",
+    b"\xfe\xff": "seems to be UTF-16: give --encoding utf-16",
+}
+
+
+def _recognised(path: Path, encoding: str | None) -> None:
+    """Refuse what is something else than its name says."""
+    try:
+        with path.open("rb") as file:
+            first = file.read(2)
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
+    if first in MAGIC and not (encoding and "UTF-16" in MAGIC[first]):
+        raise Refused(f"{path} {MAGIC[first]}")
+
+
 def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
     if "" in header:
-        raise Refused(f"{where}: column {header.index('') + 1} has no name: give it one")
+        last = header.index("") == len(header) - 1
+        remedy = "remove the delimiter at the end of the lines, or give it one" if last else "give it one"
+        raise Refused(f"{where}: column {header.index('') + 1} has no name: {remedy}")
     if twice := next((name for name in header if header.count(name) > 1), None):
         raise Refused(f"{where}: column {twice!r} is there twice: rename one")
     return header

@@ -9,60 +9,24 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass, replace
+import tempfile
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from shlex import quote
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import checkpoints, checks, encoding, fitting, jobs, models, pending, samplers, schema, tables
+from confide import checkpoints, encoding, fitting, jobs, pending, schema, tables
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import Neighbours
 from confide.jobs import Asked
 from confide.models.model import Model
-from confide.noise import Noise
 from confide.posterior import Posterior
-from confide.run import CHECKPOINT_SECONDS
-from confide.schema import Column, Schema
+from confide.request import Request, chosen_model, chosen_sampler
+from confide.schema import Schema
 
-ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp"]
-SAMPLERS = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
 SCHEMA = "schema.toml"
-NOISE_SHARE = 0.25  # of half the target's range: the standard deviation of a linear model's outcomes if none is given
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """Everything that is asked of a run on a table; None is planned or taken from the schema."""
-
-    data: str
-    schema: str  # as TOML text
-    out: str
-    epsilon: float
-    delta: float
-    neighbours: Neighbours = "add-remove"
-    target: str | None = None
-    model: ModelName | None = None
-    prior_scale: float = 1.0
-    noise_scale: float | None = None  # in the unit of the target
-    hidden: int = 32
-    sampler: str = "sgld"
-    temperature: float = 1.0
-    steps: int | None = None
-    batch_size: int | None = None
-    clip: float | None = None
-    chains: int = 1
-    draws: int | None = None
-    burn_in: int | None = None
-    noise: Noise = "default"
-    ledger: str | None = None
-    dataset: str | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-    accept_learnt: bool = False
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    key: int | None = None
 
 
 class Prepared(NamedTuple):
@@ -76,8 +40,12 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
     out = Path(request.out)
     if out.exists() or out.is_symlink():
         raise Refused(f"--out {str(out)!r} exists: give the name of a new folder, or remove it")
-    if not out.absolute().parent.is_dir() or not os.access(out.absolute().parent, os.W_OK):
-        raise Refused(f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to")
+    try:  # whether a folder can be made there, before anything is paid for
+        Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent)).rmdir()
+    except OSError:
+        raise Refused(
+            f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
+        ) from None
     prepared = _prepared(request)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
@@ -89,7 +57,7 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
 def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose: bool = True) -> Posterior:
     """Go on with a run that was interrupted: the same draws as without the interruption, and one charge."""
     path = Path(out)
-    request = Request(**pending.asked(path))
+    request = _asked(path)
     folder = pending.place(path)
     with pending.alone(folder):
         draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{32}")  # of a folder that was being written
@@ -99,6 +67,22 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
         if path.exists():  # perhaps it was complete, and only the secrets were left
             return _completed(path, folder)
         return _run(replace(request, out=str(path)), _prepared(request), folder, progress, verbose)
+
+
+def _asked(out: Path) -> Request:
+    """What was asked; refused where what it needs is not where it was."""
+    try:
+        request = Request(**pending.asked(out))
+    except TypeError:
+        raise Refused(
+            f"the run for {str(out)!r} was begun by another version of confide: resume it with that"
+        ) from None
+    for name, path in (("data", request.data), ("ledger", request.ledger)):
+        if path is not None and not Path(path).exists():
+            raise Refused(
+                f"the run's {name}, {path!r}, is not where it was: put it back, or give the run up (--discard)"
+            )
+    return request
 
 
 def _completed(path: Path, folder: Path) -> Posterior:
@@ -180,61 +164,18 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
             assumptions=_assumptions(described),
         )
         posterior = replace(posterior, plan=posterior.plan | _described(described))
-        posterior.save(request.out, {SCHEMA: described.to_toml()})
+        try:
+            posterior.save(request.out, {SCHEMA: described.to_toml()})
+        except Refused as refusal:
+            raise Refused(
+                f"{refusal}; the draws are kept, and 'confide resume {quote(request.out)}' writes them"
+            ) from None
         saved = True
     finally:
         # What was refused before it was charged leaves nothing; what was interrupted waits for `resume`.
         if saved or not checkpoint.exists():
             pending.end(Path(request.out))
     return posterior
-
-
-def chosen_model(described: Schema, request: Request) -> Model:
-    """The model that is asked for, or the one that goes with the target."""
-    target, dimension = described.column(described.target), len(described.features)
-    labels = len(target.labels)
-    name = request.model or ("linear" if not labels else "logistic" if labels == 2 else "softmax")
-    checks.one_of(get_args(ModelName), model=name)
-    if name in ("linear", "poisson") and labels:
-        raise Refused(f"--model {name} needs a numeric target, and {target.name!r} is {target.kind}: choose softmax")
-    if name in ("logistic", "softmax") and not labels:
-        raise Refused(f"--model {name} needs a target with labels, and {target.name!r} is numeric: choose linear")
-    if name == "logistic" and labels != 2:
-        raise Refused(f"--model logistic needs two labels, and {target.name!r} has {labels}: choose softmax")
-    if name == "poisson" and not (float(target.low or 0).is_integer() and float(target.high or 0).is_integer()):
-        raise Refused(f"--model poisson needs counts, and the bounds of {target.name!r} are not whole: make them so")
-    if name == "poisson" and (target.low is None or target.low < 0):
-        raise Refused(
-            f"--model poisson needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
-        )
-    scale = request.prior_scale
-    if name == "logistic":
-        return models.logistic_regression(dimension, scale)
-    if name == "softmax":
-        return models.softmax_regression(dimension, labels, scale)
-    if name == "poisson":
-        return models.poisson_regression(dimension, scale)
-    noise = NOISE_SHARE if labels else _noise(target, request.noise_scale)
-    if name == "linear":
-        return models.linear_regression(dimension, scale, noise)
-    return models.mlp(dimension, labels or None, request.hidden, scale, noise)
-
-
-def _noise(target: Column, given: float | None) -> float:
-    """The standard deviation of the outcomes on the scale of [-1, 1]."""
-    if given is None:
-        return NOISE_SHARE
-    if target.scale == "log":
-        raise Refused("--noise-scale has no unit where the target has scale = 'log': leave it out")
-    assert target.low is not None
-    assert target.high is not None
-    return 2.0 * checks.positive(noise_scale=given) / (target.high - target.low)
-
-
-def chosen_sampler(request: Request) -> samplers.Sampler:
-    name = checks.one_of(SAMPLERS, sampler=request.sampler)
-    build: Any = getattr(samplers, name)
-    return build() if name == "wang2015_sgld" else build(temperature=request.temperature)
 
 
 def _assumptions(described: Schema) -> tuple[str, ...]:
@@ -268,6 +209,10 @@ def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Schema]:
     path = Path(folder)
     if not (path / SCHEMA).is_file():
         waits = pending.place(path).exists()
-        remedy = f"it has not ended: 'confide resume {path}'" if waits else "give the --out folder of 'confide fit'"
+        remedy = (
+            f"it has not ended: 'confide resume {quote(str(path))}'"
+            if waits
+            else "give the --out folder of 'confide fit'"
+        )
         raise Refused(f"{str(path)!r} does not hold a run: {remedy}")
     return Posterior.load(path), schema.load(path / SCHEMA)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -30,7 +32,7 @@ def fit(
     ] = None,
     sampler: Annotated[str, typer.Option(help="sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld.")] = "sgld",
     ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,
-    dataset: Annotated[Optional[str], typer.Option(help="The dataset's name in the ledger.")] = None,
+    dataset: Annotated[Optional[str], typer.Option(help="Its name in the ledger, if that holds several.")] = None,
     neighbours: Neighbours = "add-remove",
     clip: Annotated[Optional[float], typer.Option(help="Most that one record may add to a gradient.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Steps of the sampler; more cost time, not privacy.")] = None,
@@ -44,7 +46,7 @@ def fit(
         Optional[float],
         typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
     ] = None,
-    hidden: Annotated[int, typer.Option(help="Hidden units of the mlp.")] = 32,
+    hidden: Annotated[Optional[int], typer.Option(help="Hidden units of the mlp; 32 if not given.")] = None,
     noise: Annotated[str, typer.Option(help="default, or secure: cryptographic and exactly rounded.")] = "default",
     accept_learnt_schema: Annotated[
         bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
@@ -94,7 +96,11 @@ def fit(
     try:
         posterior = tabular.fit(request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
     except KeyboardInterrupt:
-        say(f"Interrupted. 'confide resume {out}' goes on from the last checkpoint, if the run had begun.")
+        from confide import pending
+
+        waits = pending.place(out).exists()
+        rest = f"'confide resume {quote(str(out))}' goes on with it" if waits else "nothing was charged"
+        print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
     _written(posterior, out, as_json)
 
@@ -124,7 +130,8 @@ def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
         print_json({"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta})
         return
     print("\n".join(files))
-    say(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private. Next: confide report {out}")
+    print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private.")
+    print(f"Next: confide report {quote(str(out))}")
 
 
 def predict(
@@ -132,6 +139,9 @@ def predict(
     data: NewTable,
     out: Annotated[Path, typer.Option(help="The CSV file to write.")],
     probability: Annotated[float, typer.Option(help="Of the credible intervals.")] = 0.9,
+    keep: Annotated[
+        Optional[list[str]], typer.Option(help="A column to copy beside the predictions, such as an identifier.")
+    ] = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     as_json: Json = False,
@@ -139,7 +149,9 @@ def predict(
     """Predict the target of new rows, with credible intervals. This costs no budget."""
     from confide import predictions
 
-    rows = predictions.predict(run, data, out, probability=probability, delimiter=delimiter, encoding=encoding)
+    rows = predictions.predict(
+        run, data, out, probability=probability, keep=keep or (), delimiter=delimiter, encoding=encoding
+    )
     if as_json:
         print_json({"predictions": str(out), "rows": rows})
     else:
@@ -189,8 +201,10 @@ def verify(
     path = run / "guarantee.json" if run.is_dir() else run
     try:
         guarantee = Guarantee.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"{str(path)!r} cannot be read: {error}") from None
+    except (OSError, UnicodeDecodeError, Refused):
+        raise Refused(
+            f"{str(path)!r} is no guarantee that can be read: give the folder of a finished run, or its guarantee.json"
+        ) from None
     spent = accounting.verify(guarantee)
     if as_json:
         record = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta, "holds": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -31,17 +30,14 @@ def schema_init(
     Types are guessed from the first 1,000 rows; no value of a record goes into the draft unless --from-data asks for
     it.
     """
-    from confide import drafts, tables
+    from confide import drafts, files, tables
 
     if out.exists():
         raise Refused(f"--out {str(out)!r} exists: give another name, or remove it")
     make = drafts.from_data if from_data else drafts.from_types
     draft = make(tables.open_table(data, delimiter, encoding), target or "")
-    try:
-        with out.open("x", encoding="utf-8") as file:
-            file.write(draft.toml)
-    except OSError as error:
-        raise Refused(f"--out {str(out)!r} cannot be written: {os.strerror(error.errno or 0)}") from None
+    with files.written(out) as file:
+        file.write(draft.toml)
     if as_json:
         print_json({"schema": str(out), "to_fill": draft.to_fill, "learnt": draft.learnt})
         return
@@ -59,8 +55,8 @@ def schema_init(
 
 @schema_app.command("check")
 def schema_check(
-    schema: Annotated[Path, typer.Argument(help="A schema file.", show_default=False)],
-    data: Annotated[Optional[Path], typer.Option(help="A table to hold against it.")] = None,
+    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file.", show_default=False)],
+    schema: Annotated[Path, typer.Option(help="Its schema.")],
     target: Annotated[Optional[str], typer.Option(help="The column that is to be predicted.")] = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
@@ -72,9 +68,7 @@ def schema_check(
     from confide import tables
 
     found = schemas.load(schema).aimed(target)
-    rows = None
-    if data is not None:
-        rows = len(encodings.encode_table(found, tables.open_table(data, delimiter, encoding)).x)
+    rows = len(encodings.encode_table(found, tables.open_table(data, delimiter, encoding)).x)
     if as_json:
         record = {"target": found.target, "features": found.features, "norm_bound": found.bound, "records": rows}
         print_json(record | {"learnt": found.learnt})
@@ -88,7 +82,6 @@ def schema_check(
         ["column", "kind", "features"],
         shown,
     )
-    if rows is not None:
-        print(f"{data}: {rows:,} records, all as the schema says.")
+    print(f"{data}: {rows:,} records, all as the schema says.")
     if found.learnt:
         say(f"Learnt from the data, and not counted by any epsilon: {', '.join(found.learnt)}.")

@@ -37,6 +37,8 @@ def write(
     path = Path(out) if out is not None else run / "report.html" if held_out is None else _beside(run)
     if held_out is not None and files.inside(path, run):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: a held-out report may not")
+    if not path.name:
+        raise Refused(f"--out {str(path)!r} is not a file: give the name of a new one")
     if out is not None and path.exists():
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
     with files.written(path) as file:

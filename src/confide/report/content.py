@@ -7,7 +7,6 @@ from that table, whose statistics no guarantee covers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -18,45 +17,12 @@ from confide.accountants import profile
 from confide.checks import Refused
 from confide.posterior import Posterior
 from confide.predictions import Evaluation
+from confide.report import effects
+from confide.report.effects import AGREED, ENOUGH, LINKS, Group
 from confide.schema import Column, Schema
 
 PRIORS = (0.01, 0.1, 0.5)
 FALSE_ALARMS = (0.001, 0.01, 0.1)
-ENOUGH = 20  # effective draws: the mean is then known to a quarter of a standard deviation, the width to a sixth
-AGREED = 1.1  # R-hat
-LINKS = {
-    "logistic_regression": "log odds",
-    "softmax_regression": "score",
-    "poisson_regression": "log rate",
-    "linear_regression": "outcome",
-}
-
-
-class Effect(NamedTuple):
-    """The posterior of one coefficient, as the difference that its feature can make."""
-
-    name: str
-    meaning: str
-    mean: float
-    sd: float
-    low: float  # 90%
-    high: float
-    inner_low: float  # 50%
-    inner_high: float
-    above_zero: float  # posterior probability
-    effective: float  # sample size
-    r_hat: float | None
-
-    @property
-    def settled(self) -> bool:
-        return self.effective >= ENOUGH and (self.r_hat is None or self.r_hat <= AGREED)
-
-
-class Group(NamedTuple):
-    """The coefficients of one label; of a model with one score there is one group without a name."""
-
-    name: str
-    effects: list[Effect]
 
 
 class Odds(NamedTuple):
@@ -86,6 +52,7 @@ class Report:
     odds: list[Odds]
     found: list[Found]
     promise: list[str]
+    risk: str  # of a large delta; empty otherwise
     assumptions: list[str]
     learnt: list[str]
     link: str
@@ -116,11 +83,8 @@ def gathered(
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     loss = priced.loss(guarantee.delta)
-    groups = list(_groups(posterior, schema))
+    groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
-    promise = [*guarantee.promise()]
-    if risk := statements.risky(guarantee, plan):
-        promise.append(f"CAUTION: {risk}.")
     return Report(
         title=f"A private posterior for {schema.target}",
         target=schema.target,
@@ -135,7 +99,8 @@ def gathered(
             Found(rate, 1 - float(miss))
             for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
         ],
-        promise=promise,
+        promise=list(guarantee.promise()),
+        risk=statements.risky(guarantee, plan),
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
         link=LINKS.get(plan["model"], ""),
@@ -154,61 +119,6 @@ def gathered(
 def _after(prior: float, loss: float) -> float:
     """Bayes' rule with a likelihood ratio that is exceeded with probability delta at most."""
     return prior / (prior + (1 - prior) * math.exp(-loss))
-
-
-def _groups(posterior: Posterior, schema: Schema) -> Iterator[Group]:
-    if posterior.plan["model"] not in LINKS:  # the weights of a network mean nothing one by one
-        return
-    weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
-    table = posterior.summary()
-    names = schema.features
-    factors = [_factor(posterior, schema, feature) for feature in names]
-    labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
-    for k, label in enumerate(labels):
-        own = weights[..., k] if weights.ndim == 4 else weights
-        rows = table.iloc[k :: len(labels)]
-        yield Group(label, [_effect(name, *factors[i], own[:, :, i], rows.iloc[i]) for i, name in enumerate(names)])
-
-
-def _effect(name: str, factor: float, meaning: str, draws: np.ndarray, row: Any) -> Effect:
-    flat = factor * draws.ravel()
-    low, inner_low, inner_high, high = np.quantile(flat, [0.05, 0.25, 0.75, 0.95])
-    r_hat = float(row.get("r_hat", math.nan))
-    return Effect(
-        name,
-        meaning,
-        float(flat.mean()),
-        float(flat.std()),
-        float(low),
-        float(high),
-        float(inner_low),
-        float(inner_high),
-        float(np.mean(flat > 0)),
-        float(row.get("ess_bulk", math.nan)),
-        r_hat if math.isfinite(r_hat) else None,
-    )
-
-
-def _factor(posterior: Posterior, schema: Schema, feature: str) -> tuple[float, str]:
-    """What a weight is multiplied by to be the difference that the feature can make, and that difference in words."""
-    target = schema.column(schema.target)
-    unit = 1.0
-    if posterior.plan["model"] == "linear_regression" and target.scale == "linear":
-        assert target.low is not None
-        assert target.high is not None
-        unit = (target.high - target.low) / 2
-    column = next((column for column in schema.inputs if feature in column.features), None)
-    if column is None:
-        return unit, "at the middle of everything"
-    if feature != column.name or column.kind == "categorical":
-        return unit, ""
-    return 2 * unit, f"from {_end(column, 0)} to {_end(column, -1)}"
-
-
-def _end(column: Column, place: int) -> str:
-    if column.kind == "numeric":
-        return f"{column.low if place == 0 else column.high:g}{f' {column.unit}' if column.unit and place else ''}"
-    return column.labels[place]
 
 
 def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], list[str]]:
@@ -245,6 +155,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
             )
     elif effects:
         sentences.append("There is one chain, so R-hat cannot be computed.")
+    else:
+        sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
     sentences.append(
         f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
         f"than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than of the data."
@@ -256,10 +168,15 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
                 f"No gradient can be longer than {bound:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."
             )
         else:
+            bent = (
+                "labels are hardly touched, but coefficients tend to be larger, and probabilities closer to 0 and 1, "
+                "than without a clip"
+                if plan.get("labels")
+                else "outcomes far from their prediction pull less than they would without a clip"
+            )
             sentences.append(
                 f"Records whose gradient is longer than the clip of {plan['clip']:.3g} count less, which bends the "
-                "posterior: labels are hardly touched, but coefficients tend to be larger, and probabilities closer to "
-                "0 and 1, than without a clip."
+                f"posterior: {bent}."
             )
     return warnings, sentences
 

@@ -6,7 +6,8 @@ import math
 from importlib import resources
 from typing import Any
 
-from confide.report.content import Effect, Report
+from confide.report.content import Report
+from confide.report.effects import Effect
 
 
 def rendered(report: Report) -> str:

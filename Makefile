@@ -39,7 +39,7 @@ reproduce: .venv/.test
 .venv/.test .venv/.run: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("confide needs Python 3.11 or later") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.$(if $(filter %.test,$@),[test])'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.$(if $(filter %.test,$@),[test])'
 	touch .venv/.run $@
 
 clean:

@@ -20,14 +20,13 @@ from datasets import needs_data
 @needs_data
 @pytest.mark.parametrize(("epsilon", "bar"), [(0.5, 0.844), (0.1, 0.835), (0.05, 0.80)])
 def test_accuracy_on_adult_with_default_settings(epsilon, bar):
-    """Mean of 5 runs; the run-to-run spread of the mean is below 0.3%, the distance to the bar at least 0.3%."""
+    """Two runs with keys of their own; benchmarks/adult.py takes the mean of five with the operating system's."""
     split = confide.data.adult()
     model = logistic_regression(split.x.shape[1])
     found = []
-    for _ in range(5):
-        posterior = confide.fit(
-            model, (split.x, split.y), budget=confide.Budget(epsilon=epsilon, delta=1e-4), verbose=False
-        )
+    for key in range(2):
+        budget = confide.Budget(epsilon=epsilon, delta=1e-4)
+        posterior = confide.fit(model, (split.x, split.y), budget=budget, verbose=False, key=key)
         assert posterior.guarantee.epsilon <= epsilon
         found.append(np.mean(posterior.predict(split.test_x) == split.test_y))
     assert np.mean(found) >= bar

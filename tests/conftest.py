@@ -28,6 +28,14 @@ def pytest_runtest_protocol(item):
     return (yield)
 
 
+def pytest_collection_modifyitems(items):
+    """What takes long is for continuous integration, which sets CONFIDE_EVERYTHING."""
+    if not os.environ.get("CONFIDE_EVERYTHING"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="it takes long: set CONFIDE_EVERYTHING=1"))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """Where datasets and a browser must be there, a test skipped for want of one has failed."""

@@ -80,6 +80,7 @@ def conforms(estimator, legacy=True):
     return passed
 
 
+@pytest.mark.long
 def test_the_softmax_classifier_passes_every_check():
     assert len(conforms(PrivateSoftmaxClassifier(classes="from-data", **CHECKED))) > 45
 

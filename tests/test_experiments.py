@@ -8,6 +8,8 @@ from confide import experiments
 from confide.experiments import li2019_figure2
 from confide.experiments.reproduction import Claim
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):

@@ -133,6 +133,14 @@ def test_sensitivity_on_real_neighbours(name, kind, clip, x, label, value, other
     assert np.linalg.norm(with_record - replaced) <= total.sensitivity("replace-one") + rounding
 
 
+@pytest.mark.parametrize("name", ["linear", "softmax", "mlp"])
+def test_a_full_batch_one_row_shorter_moves_the_sum_by_at_most_the_clip(name):
+    x, y = arrays(MODELS[name], 7)
+    total, position = built(MODELS[name], 0.05)
+    longer, shorter = (np.asarray(whole(total, (x[:n], y[:n]), position).total, np.float64) for n in (7, 6))
+    assert 0.5 * 0.05 < np.linalg.norm(longer - shorter) <= total.sensitivity("add-remove") + 1e-6
+
+
 def borderline(n, d=2):
     """Rows whose running sum in single precision sits just above a power of two, where the spacing doubles."""
     k = n // 4

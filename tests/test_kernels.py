@@ -254,6 +254,7 @@ def test_the_bias_falls_with_the_step_size_at_its_order(name):
     assert np.all(np.abs(orders - 1) < 0.1), (errors, orders)
 
 
+@pytest.mark.long
 @pytest.mark.optimised
 def test_the_thermostat_finds_the_friction_that_batches_need():
     """With noisy batches SGHMC runs hot; SGNHT raises its friction and keeps the temperature."""

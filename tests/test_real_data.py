@@ -32,6 +32,7 @@ def test_accuracy_on_adult_with_default_settings(epsilon, bar):
     assert np.mean(found) >= bar
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_data():
     """Peak memory beyond the data: some bytes a row, and no second table. (Aligned arrays are used where they lie.)"""
     program = """
@@ -53,6 +54,7 @@ def test_memory_does_not_grow_with_the_data():
     assert float(done.stdout) < 0.15
 
 
+@pytest.mark.long
 @pytest.mark.optimised
 @needs_data
 def test_sample_agrees_with_nuts_on_part_of_adult():

@@ -393,6 +393,7 @@ def test_records_that_are_left_out_are_said(folder, call):
     assert posterior.plan["records"] == 294
 
 
+@pytest.mark.long
 def test_a_million_rows(folder, call):
     """Read in pieces and fitted; memory beyond the arrays is a piece."""
     line = ["p,70,female,no,II,no\n", "p,40,male,yes,IV,yes\n"]

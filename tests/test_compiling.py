@@ -64,6 +64,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.long
 def test_the_compilation_cache_is_used_and_holds_no_record(tmp_path):
     """Every row of the data, as bytes of either precision, is searched for in every file of the cache."""
     cache = tmp_path / "cache"

@@ -71,7 +71,11 @@ def called(command: str, monkeypatch) -> None:
     assert (stopped.value.code or 0) == expected, command
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.long] if page.stem == "how-to" else []) for page in PAGES],
+    ids=lambda page: page.stem,
+)
 def test_examples_run_in_order(page, tmp_path, monkeypatch):
     """Blocks of a page continue one another; a block with a title is the file of that name."""
     monkeypatch.chdir(tmp_path)

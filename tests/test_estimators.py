@@ -85,13 +85,19 @@ def test_the_softmax_classifier_passes_every_check():
     assert len(conforms(PrivateSoftmaxClassifier(classes="from-data", **CHECKED))) > 45
 
 
+@pytest.mark.long
 def test_the_linear_regression_passes_every_check():
     assert len(conforms(PrivateLinearRegression(target_bounds=(-4, 4), **CHECKED))) > 45
 
 
-def test_the_logistic_regression_passes_the_checks_of_the_interface():
-    """The rest of its code is that of the softmax classifier."""
+@pytest.mark.long
+def test_the_logistic_regression_passes_every_check():
+    assert len(conforms(PrivateLogisticRegression(classes="from-data", **CHECKED))) > 45
+
+
+def test_estimators_pass_the_checks_of_the_interface():
     conforms(PrivateLogisticRegression(classes="from-data", **CHECKED), legacy=False)
+    conforms(PrivateLinearRegression(target_bounds=(-4, 4), **CHECKED), legacy=False)
 
 
 # What is learnt, in the units of the data.

@@ -182,7 +182,10 @@ STEP_SIZES = {"sgld": 0.05, "psgld": 0.05, "sghmc": 0.002, "sgnht": 0.002, "sgfs
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(name, marks=[pytest.mark.long] if "linear" in name else []) for name in TARGETS],
+)
 @pytest.mark.parametrize("name", FIVE)
 def test_the_long_run_is_the_posterior(name, target):
     """Mean and covariance against the exact ones, with standard errors from independent chains.

@@ -201,6 +201,7 @@ for i in range(1000):
 """
 
 
+@pytest.mark.long
 def test_kill_9_during_charge_loses_and_duplicates_nothing(tmp_path):
     path = tmp_path / "l.db"
     Ledger.create(path).enter("d", Budget(epsilon=1.0, delta=0.0))

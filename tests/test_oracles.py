@@ -98,6 +98,7 @@ def peer(q, sigma, steps, neighbours, pessimistic, width):
     ).self_compose(steps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("neighbours", events.NEIGHBOURS)
 @pytest.mark.parametrize(
     ("q", "sigma", "steps", "delta"),
@@ -115,6 +116,7 @@ def test_between_the_peer_s_bounds(q, sigma, steps, delta, neighbours):
     assert found <= peer(q, sigma, steps, neighbours, True, 1e-4).get_epsilon_for_delta(delta) * 1.005
 
 
+@pytest.mark.long
 def test_mixed_composition_between_the_peer_s_bounds():
     event = events.compose(events.gaussian([1.0, 1.5, 2.0, 3.0], [0.1, 0.2, 0.05, 0.4]), events.gaussian(5.0, 1.0, 4))
     bounds = []

@@ -8,6 +8,7 @@ import textwrap
 
 import jax
 import numpy as np
+import pytest
 
 import confide
 from confide import jobs, run

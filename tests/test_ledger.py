@@ -172,6 +172,7 @@ def _charge_many(path, name, attempts, report):
             report.put(None)
 
 
+@pytest.mark.long
 def test_eight_processes_never_overspend(tmp_path):
     path = tmp_path / "l.db"
     Ledger.create(path).enter("d", Budget(epsilon=1.0, delta=0.0))

@@ -166,35 +166,38 @@ def test_a_run_folder_holds_no_record_and_no_key(folder, call):
     assert str(folder).encode() not in content  # nor where the data lie
 
 
-def test_every_model_goes_the_whole_way(folder, call):
+@pytest.mark.parametrize(
+    ("model", "target", "columns"),
+    [
+        ("linear", "visits", 3),
+        pytest.param("poisson", "visits", 3, marks=pytest.mark.long),
+        ("softmax", "stage", 1 + 3 * 4),
+        pytest.param("mlp", "relapse", 4, marks=pytest.mark.long),
+        pytest.param("mlp", "visits", 3, marks=pytest.mark.long),
+    ],
+)
+def test_every_model_goes_the_whole_way(model, target, columns, folder, call):
     """Counts, numbers, several labels and networks: fitted, predicted in their own units, evaluated and reported."""
     header, table = [*HEADER, "visits"], [[*row, i % 7] for i, row in enumerate(rows())]
     with Path("visits.csv").open("w", newline="") as file:
         csv.writer(file).writerows([header, *table])
     bounds = '\n[columns.visits]\nkind = "numeric"\nlow = 0\nhigh = 10\n'
     Path("schema.toml").write_text(SCHEMA.replace('missing = "indicator"', 'missing = "drop"') + bounds)
-    columns = {
-        ("poisson", "visits"): ["predicted visits", "low visits", "high visits"],
-        ("linear", "visits"): ["predicted visits", "low visits", "high visits"],
-        ("softmax", "stage"): 1 + 3 * 4,
-        ("mlp", "relapse"): 4,
-    }
-    for (model, target), expected in columns.items():
-        out = f"{model}-run"
-        common = f"--schema schema.toml --target {target} --epsilon 5 --delta 1e-5 --steps 300 --draws 50"
-        found = call(f"confide fit visits.csv {common} --model {model} --out {out} --quiet")
-        assert f"{out}/posterior.nc" in found, found
-        assert call(f"confide predict {out} visits.csv --out {model}.csv").startswith(f"{model}.csv: 300")
-        with Path(f"{model}.csv").open() as file:
-            made = list(csv.reader(file))
-        own = made[0][1:]
-        assert own == expected if isinstance(expected, list) else len(own) == expected
-        assert made[8][1:] == [""] * len(own)  # a row that the fit left out has no prediction
-        assert made[9][1] != ""
-        if model in ("poisson", "linear"):
-            assert -15 < float(made[1][1]) < 25
-            assert float(made[1][2]) <= float(made[1][3])
-        assert call(f"confide report {out} --public visits.csv") == f"{out}/report.html\n"
+    common = f"--schema schema.toml --target {target} --epsilon 5 --delta 1e-5 --steps 300 --draws 50"
+    found = call(f"confide fit visits.csv {common} --model {model} --out run --quiet")
+    assert "run/posterior.nc" in found, found
+    assert call("confide predict run visits.csv --out said.csv").startswith("said.csv: 300")
+    with Path("said.csv").open() as file:
+        made = list(csv.reader(file))
+    own = made[0][1:]
+    assert len(own) == columns
+    assert made[8][1:] == [""] * len(own)  # a row that the fit left out has no prediction
+    assert made[9][1] != ""
+    if target == "visits":
+        assert own == ["predicted visits", "low visits", "high visits"]
+        assert -15 < float(made[1][1]) < 25
+        assert float(made[1][2]) <= float(made[1][3])
+    assert call("confide report run --public visits.csv") == "run/report.html\n"
 
 
 def test_predictions_cover_what_they_say(folder):

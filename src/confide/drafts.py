@@ -10,7 +10,7 @@ from confide.schema import FALSE, FILL_IN, MISSING_VALUES, TRUE, Column, Kind, S
 from confide.tables import Table
 
 LOOKED_AT = 1000  # rows that types are guessed from
-MOST_CATEGORIES = 1000
+MOST_CATEGORIES = 1000  # so many are free text
 
 
 class Draft(NamedTuple):
@@ -64,7 +64,7 @@ def from_data(table: Table, target: str = "") -> Draft:
         if kind == "numeric" and bounds[name][0] < bounds[name][1]:
             low, high = bounds[name]
             columns.append(Column(name=name, kind=kind, low=low, high=high, missing=missing, learnt=True))
-        elif kind == "categorical" and 2 <= len(seen[name]) <= MOST_CATEGORIES and len(seen[name]) < LOOKED_AT:
+        elif kind == "categorical" and 2 <= len(seen[name]) < MOST_CATEGORIES:
             categories = tuple(sorted(seen[name]))
             columns.append(Column(name=name, kind=kind, categories=categories, missing=missing, learnt=True))
         elif kind == "boolean":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +77,7 @@ def _predicted(
 def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
     interval = posterior.interval(x, probability)
     if not target.labels:
-        back = (lambda v: v) if posterior.plan["model"] == "poisson_regression" else _back(target)
+        back = _back(target, count=posterior.plan["model"] == "poisson_regression")
         columns = [back(posterior.predict(x)), back(interval[:, 0]), back(interval[:, 1])]
         return [[f"{value:.6g}" for value in row] for row in zip(*columns, strict=True)]
     chances = posterior.predict_proba(x)
@@ -89,8 +89,9 @@ def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: f
     return rows
 
 
-def _back(target: Column) -> Any:
-    return lambda values: encoding.unscaled(target, values)
+def _back(target: Column, count: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """From the scale of the model to the unit of the target; counts are in it already."""
+    return (lambda values: values) if count else lambda values: encoding.unscaled(target, values)
 
 
 class Bin(NamedTuple):
@@ -145,7 +146,7 @@ def _classified(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarr
 
 
 def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray, count: bool) -> Evaluation:
-    back = (lambda values: values) if count else _back(target)
+    back = _back(target, count)
     outcome, mean = back(y.astype(np.float64)), back(posterior.predict(x).astype(np.float64))
     scores = {
         "root mean squared error": float(np.sqrt(np.mean((outcome - mean) ** 2))),

@@ -254,3 +254,9 @@ def test_a_loss_is_exceeded_with_probability_delta_and_epsilon_more_often(accoun
     assert scipy.stats.norm.sf((profile.epsilon(delta) - mu**2 / 2) / mu) > delta or accountant == "moments"
     exact = mu**2 / 2 - mu * scipy.stats.norm.ppf(delta)
     assert profile.loss(delta) < 1.12 * exact or accountant == "moments"
+
+
+def test_no_loss_is_certified_where_delta_hardly_covers_what_may_fail():
+    event = events.compose(events.gaussian(5.0, 1.0, 1), events.Release(epsilon=0.0, delta=9e-6))
+    assert accountants.profile(event, "add-remove", "pld").loss(1e-5) == math.inf
+    assert accountants.profile(event, "add-remove", "pld").loss(1e-4) < math.inf

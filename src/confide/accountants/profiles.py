@@ -64,10 +64,13 @@ class Profile:
         """A privacy loss that is exceeded with probability at most `delta`, which epsilon(delta) is not.
 
         For t > 0, delta(e) = E (1 - e^(e - L))^+ is at least (1 - e^-t) P(L > e + t), so with e = epsilon at
-        delta (1 - e^-t) the loss L exceeds e + t with probability at most delta. The best of a few t.
+        delta (1 - e^-t) the loss L exceeds e + t with probability at most delta. The best of a few t; infinite where
+        delta hardly covers what may fail outright.
         """
         delta = checks.probability(delta=delta)
-        return min(t + self.epsilon(-delta * math.expm1(-t)) for t in LOSS_GAPS)
+        shares = {t: -delta * math.expm1(-t) for t in LOSS_GAPS}
+        covered = (t + self.epsilon(share) for t, share in shares.items() if share > self.parts.failure)
+        return min(covered, default=math.inf)
 
     def advantage(self) -> float:
         """True minus false positive rate of the best membership attack: the total variation distance."""

@@ -19,6 +19,7 @@ FLOORS = [
     "step_sizes",
     "shares",
     "ledger",
+    "charges",
     "planning",
     "schema",
     "tables",

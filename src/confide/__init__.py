@@ -67,6 +67,7 @@ _MODULES = (
     "batches",
     "budget",
     "calibration",
+    "charges",
     "checkpoints",
     "checks",
     "data",

@@ -17,14 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import accounting, checkpoints, checks, jobs, run, statements
+from confide import accounting, charges, checkpoints, checks, jobs, run, statements
 from confide import noise as noises
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import Event
 from confide.inputs import checked_data
 from confide.jobs import Asked
-from confide.ledger import Charge, Ledger
+from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.noise import Noise, SecureSource
 from confide.posterior import NotPrivateWarning, Posterior
@@ -129,7 +128,7 @@ def completed(
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     checks.positive(checkpoint_seconds=checkpoint_seconds)
-    account = _account(ledger, dataset)
+    account = charges.opened(ledger, dataset)
     place = checkpoints.checked_path(checkpoint)
     arrays = checked_data(model, data)
     resumed = None if place is None else checkpoints.read(place)
@@ -156,7 +155,7 @@ def completed(
         details = {"event": event.to_json(), "sizes": sizes, "model": _digest(model, arrays)}
         mark = checkpoints.fingerprint(plan | details, arrays)
         if key is not None and resumed is None:
-            source = _own(source, mark)
+            source = noises.own(source, mark)
     if place is not None:
         if resumed is not None and resumed.fingerprint != mark:
             raise Refused(
@@ -167,12 +166,12 @@ def completed(
         checkpoints.write(place, begun)
     if account is not None:
         try:
-            charge = _charged(*account, event, begun)
+            charge = charges.made(*account, event, begun)
         except Refused:  # an interruption may have come after the charge: then the checkpoint stays
-            if place is not None and resumed is None and not _paid(*account, begun):
+            if place is not None and resumed is None and not charges.paid(*account, begun):
                 checkpoints.delete(place)
             raise
-        plan |= {"ledger": _entry(*account, charge)}
+        plan |= {"ledger": charges.entry(*account, charge)}
     if begun is not None:
         plan |= {"run": begun.receipt}
     with shown(job.steps, lambda t: statements.spent(job, t, guarantee), progress) as report:
@@ -223,67 +222,6 @@ def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tup
         return noises.derived(whole, "start"), noises.derived(whole, "run")
     words = np.frombuffer(resumed.key, np.uint32)
     return noises.as_key(0), jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
-
-
-def _own(source: jax.Array, mark: str) -> jax.Array:
-    """The key for this run alone: a number given twice, for other records or other settings, is other noise each time.
-
-    With the same noise, differences of two releases would show records bare.
-    """
-    secret = np.asarray(jax.random.key_data(source)).tobytes() + bytes.fromhex(mark)
-    return noises.as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
-
-
-def _account(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
-    if ledger is None:
-        if dataset is not None:
-            raise Refused(f"dataset = {dataset!r} is given without a ledger: give the ledger that it is entered in")
-        return None
-    ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    if dataset is None:
-        names = [account.name for account in ledger.accounts()]
-        if len(names) != 1:
-            raise Refused(f"the ledger holds {len(names)} datasets: name the one that is used with dataset=")
-        dataset = names[0]
-    return ledger, ledger.account(dataset).name
-
-
-def _charged(ledger: Ledger, dataset: str, event: Event, begun: checkpoints.Checkpoint | None) -> Charge:
-    """The charge of the run; one that goes on was charged when it began."""
-    if begun is None:
-        return ledger.charge(dataset, event, note="confide.fit")
-    for charge in ledger.history(dataset):
-        if charge.receipt == begun.receipt and charge.event == event:
-            return charge
-    if begun.block > 0:
-        raise Refused("the checkpoint's charge is not in this ledger: give the ledger that the run began with")
-    return ledger.charge(dataset, event, note="confide.fit", receipt=begun.receipt)
-
-
-def _paid(ledger: Ledger, dataset: str, begun: checkpoints.Checkpoint | None) -> bool:
-    """Whether the run's charge is in the ledger; also where that cannot be found out."""
-    try:
-        return begun is not None and any(charge.receipt == begun.receipt for charge in ledger.history(dataset))
-    except Refused:
-        return True
-
-
-def _entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
-    """What the run took from the ledger and what it left, which depends on no record."""
-    account = ledger.account(dataset)
-    try:
-        left = ledger.left(dataset)._asdict()
-    except Refused:  # busy, perhaps: the charge is made, and the run goes on
-        left = None
-    return {
-        "dataset": dataset,
-        "receipt": charge.receipt,
-        "time": charge.time,
-        "budget": account.budget.to_json(),
-        "composition": account.composition,
-        "share": charge.share,
-        "left": left,
-    }
 
 
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:

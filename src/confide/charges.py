@@ -1,0 +1,72 @@
+"""Charging a ledger for a run: which entry, once and before the records are used, and what the plan says of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from confide.checks import Refused
+from confide.events import Event
+from confide.ledger import Charge, Ledger
+
+
+class Begun(Protocol):
+    """What is kept of a run that can be interrupted: its receipt, and how far it came."""
+
+    @property
+    def receipt(self) -> str: ...
+
+    @property
+    def block(self) -> int: ...
+
+
+def opened(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
+    """The ledger and the dataset's name in it; None where no ledger is given."""
+    if ledger is None:
+        if dataset is not None:
+            raise Refused(f"dataset = {dataset!r} is given without a ledger: give the ledger that it is entered in")
+        return None
+    ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    if dataset is None:
+        names = [account.name for account in ledger.accounts()]
+        if len(names) != 1:
+            raise Refused(f"the ledger holds {len(names)} datasets: name the one that is used with dataset=")
+        dataset = names[0]
+    return ledger, ledger.account(dataset).name
+
+
+def made(ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None, note: str = "confide.fit") -> Charge:
+    """The charge of the run; one that goes on was charged when it began."""
+    if begun is None:
+        return ledger.charge(dataset, event, note=note)
+    for charge in ledger.history(dataset):
+        if charge.receipt == begun.receipt and charge.event == event:
+            return charge
+    if begun.block > 0:
+        raise Refused("the checkpoint's charge is not in this ledger: give the ledger that the run began with")
+    return ledger.charge(dataset, event, note=note, receipt=begun.receipt)
+
+
+def paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
+    """Whether the run's charge is in the ledger; also where that cannot be found out."""
+    try:
+        return begun is not None and any(charge.receipt == begun.receipt for charge in ledger.history(dataset))
+    except Refused:
+        return True
+
+
+def entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
+    """What the run took from the ledger and what it left, which depends on no record."""
+    account = ledger.account(dataset)
+    try:
+        left = ledger.left(dataset)._asdict()
+    except Refused:  # busy, perhaps: the charge is made, and the run goes on
+        left = None
+    return {
+        "dataset": dataset,
+        "receipt": charge.receipt,
+        "time": charge.time,
+        "budget": account.budget.to_json(),
+        "composition": account.composition,
+        "share": charge.share,
+        "left": left,
+    }

@@ -29,6 +29,7 @@ FLOORS = [
     "scaling",
     "models",
     "inputs",
+    "convexity",
     "batches",
     "gradients",
     "noise",

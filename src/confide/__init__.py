@@ -70,6 +70,7 @@ _MODULES = (
     "charges",
     "checkpoints",
     "checks",
+    "convexity",
     "data",
     "demonstration",
     "drafts",

@@ -10,6 +10,8 @@ from confide import checks
 from confide.checks import Refused
 from confide.models.model import Model
 
+ROUNDING = 2.0**-22  # entries in single precision are off by 2^-24 of themselves
+
 
 def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
     """The arrays of the data in single precision; refused where they are ragged, empty or not finite."""
@@ -48,7 +50,19 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))
         raise Refused(f"the arrays have different numbers of rows ({lengths}): give one row per record in each")
     model.check(tuple(arrays))
+    if model.linear is not None and model.linear.norm_bound is not None:
+        arrays[0] = within(model.linear.norm_bound, arrays[0])
     return tuple(arrays)
+
+
+def within(norm_bound: float, x: np.ndarray) -> np.ndarray:
+    """The rows, those that are too long scaled down so that their norm is certainly at most the bound."""
+    norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
+    if np.all(norms <= norm_bound):
+        return x
+    with np.errstate(divide="ignore"):
+        factors = np.where(norms <= norm_bound, 1.0, norm_bound * (1 - ROUNDING) / norms)
+    return (x * factors[:, None]).astype(np.float32)
 
 
 def _single(array: np.ndarray, whole: bool) -> np.ndarray:

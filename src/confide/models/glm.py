@@ -9,10 +9,14 @@ of one record is x (outer) r, and its norm |r| ||x||: a clipped sum needs no gra
 | logistic | y s - log(1 + e^s)                | sigmoid(s) - y |
 | softmax  | s_y - log sum_k e^(s_k)           | softmax(s) - onehot(y) |
 | poisson  | y s - e^s                         | e^s - y  |
+
+With `norm_bound` B, rows longer than B are scaled down to it, record by record, in the likelihood and in predictions:
+then |r| B bounds the gradient of every record, and the curvature is bounded as well (`confide.convexity`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +31,10 @@ from confide.models.model import Data, Kind, Linear, Model
 from confide.models.priors import LogPrior, Parameters
 
 
-def _scores(parameters: Parameters, x: jax.Array) -> jax.Array:
+def _scores(parameters: Parameters, x: jax.Array, norm_bound: float | None) -> jax.Array:
+    if norm_bound is not None:
+        norms = jnp.sqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True))
+        x = x * jnp.minimum(1.0, norm_bound / jnp.maximum(norms, norm_bound))
     scores = x @ parameters["weights"]
     return scores + parameters["intercept"] if "intercept" in parameters else scores
 
@@ -41,6 +48,7 @@ def _model(
     intercept: bool,
     prior: str | LogPrior,
     prior_scale: float,
+    norm_bound: float | None,
     log_likelihood: Callable[[jax.Array, jax.Array], jax.Array],  # of the scores
     residual: Callable[[jax.Array, jax.Array], jax.Array],
     predict: Callable[[jax.Array], jax.Array],
@@ -51,6 +59,11 @@ def _model(
     dimension = checks.count(dimension=dimension)
     checks.instance(bool, intercept=intercept)
     log_prior = priors.chosen(prior, prior_scale)
+    if norm_bound is not None:
+        norm_bound = checks.positive(norm_bound=norm_bound)
+
+    def scores(parameters: Parameters, x: jax.Array) -> jax.Array:
+        return _scores(parameters, x, norm_bound)
 
     def start(key: jax.Array, example: Data) -> Parameters:
         parameters = {"weights": jnp.zeros((dimension, *outputs), jnp.float32)}
@@ -69,16 +82,18 @@ def _model(
         labels(y)
 
     settings = {"dimension": dimension, "prior": prior, "prior_scale": prior_scale, "intercept": intercept, **more}
+    if norm_bound is not None:
+        settings["norm_bound"] = norm_bound
     return Model(
         name=name,
         kind=kind,
         start=start,
         log_prior=log_prior,
-        log_likelihood=lambda parameters, x, y: log_likelihood(_scores(parameters, x), y),
-        predict=lambda parameters, x: predict(_scores(parameters, x)),
-        simulate=lambda key, parameters, x: simulate(key, _scores(parameters, x)),
+        log_likelihood=lambda parameters, x, y: log_likelihood(scores(parameters, x), y),
+        predict=lambda parameters, x: predict(scores(parameters, x)),
+        simulate=lambda key, parameters, x: simulate(key, scores(parameters, x)),
         check=check,
-        linear=Linear(residual=residual, outputs=outputs, intercept=intercept),
+        linear=Linear(residual=residual, outputs=outputs, intercept=intercept, norm_bound=norm_bound),
         disperse=priors.drawn(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )
@@ -98,6 +113,7 @@ def linear_regression(
     *,
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
+    norm_bound: float | None = None,
 ) -> Model:
     """y ~ N(x w, noise_scale^2), with a known noise scale.
 
@@ -113,6 +129,7 @@ def linear_regression(
         intercept=intercept,
         prior=prior,
         prior_scale=prior_scale,
+        norm_bound=norm_bound,
         log_likelihood=lambda s, y: -0.5 * (y - s) ** 2 / variance - 0.5 * jnp.log(2 * jnp.pi * variance),
         residual=lambda s, y: (s - y) / variance,
         predict=lambda s: s,
@@ -123,7 +140,12 @@ def linear_regression(
 
 
 def logistic_regression(
-    dimension: int, prior_scale: float = 1.0, *, prior: str | LogPrior = "gaussian", intercept: bool = False
+    dimension: int,
+    prior_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+    intercept: bool = False,
+    norm_bound: float | None = None,
 ) -> Model:
     """y in {0, 1}, P(y = 1) = sigmoid(x w). `predict` gives the probabilities of both labels."""
     return _model(
@@ -133,6 +155,7 @@ def logistic_regression(
         intercept=intercept,
         prior=prior,
         prior_scale=prior_scale,
+        norm_bound=norm_bound,
         log_likelihood=lambda s, y: y * s - jnp.logaddexp(s, 0.0),
         residual=lambda s, y: jax.nn.sigmoid(s) - y,
         predict=lambda s: jnp.stack([jax.nn.sigmoid(-s), jax.nn.sigmoid(s)], axis=-1),
@@ -148,6 +171,7 @@ def softmax_regression(
     *,
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
+    norm_bound: float | None = None,
 ) -> Model:
     """y in {0, ..., classes - 1}, with one column of weights for each class; the prior makes them identifiable."""
     classes = checks.count(classes=classes)
@@ -165,6 +189,7 @@ def softmax_regression(
         intercept=intercept,
         prior=prior,
         prior_scale=prior_scale,
+        norm_bound=norm_bound,
         log_likelihood=log_likelihood,
         residual=lambda s, y: jax.nn.softmax(s) - jax.nn.one_hot(y.astype(jnp.int32), classes, dtype=s.dtype),
         predict=jax.nn.softmax,
@@ -175,9 +200,28 @@ def softmax_regression(
 
 
 def poisson_regression(
-    dimension: int, prior_scale: float = 1.0, *, prior: str | LogPrior = "gaussian", intercept: bool = False
+    dimension: int,
+    prior_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+    intercept: bool = False,
+    norm_bound: float | None = None,
+    largest_mean: float | None = None,
 ) -> Model:
-    """y a count, Poisson with mean e^(x w)."""
+    """y a count, Poisson with mean e^(x w).
+
+    With `largest_mean` the mean rises no further than that, and the log likelihood goes on as a straight line: it stays
+    concave, and its curvature is bounded.
+    """
+    bounded: dict[str, Any] = {} if largest_mean is None else {"largest_mean": largest_mean}
+    ceiling = None if largest_mean is None else math.log(checks.positive(largest_mean=largest_mean))
+
+    def mean(s: jax.Array) -> jax.Array:
+        return jnp.exp(s) if ceiling is None else jnp.exp(jnp.minimum(s, ceiling))
+
+    def log_likelihood(s: jax.Array, y: jax.Array) -> jax.Array:
+        beyond = 0.0 if ceiling is None else jnp.maximum(s - ceiling, 0.0)
+        return y * s - mean(s) * (1.0 + beyond) - jax.scipy.special.gammaln(y + 1.0)
 
     def labels(y: np.ndarray) -> None:
         wrong = np.flatnonzero(~((y >= 0) & (y == np.floor(y))))
@@ -191,9 +235,11 @@ def poisson_regression(
         intercept=intercept,
         prior=prior,
         prior_scale=prior_scale,
-        log_likelihood=lambda s, y: y * s - jnp.exp(s) - jax.scipy.special.gammaln(y + 1.0),
-        residual=lambda s, y: jnp.exp(s) - y,
-        predict=jnp.exp,
-        simulate=lambda key, s: jax.random.poisson(key, jnp.exp(s)),
+        norm_bound=norm_bound,
+        log_likelihood=log_likelihood,
+        residual=lambda s, y: mean(s) - y,
+        predict=mean,
+        simulate=lambda key, s: jax.random.poisson(key, mean(s)),
         labels=labels,
+        **bounded,
     )

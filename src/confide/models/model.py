@@ -32,6 +32,7 @@ class Linear:
     residual: Callable[[jax.Array, jax.Array], jax.Array]
     outputs: tuple[int, ...]  # () for one score a record
     intercept: bool
+    norm_bound: float | None = None  # of the rows, without the constant of the intercept
 
 
 @dataclass(frozen=True, kw_only=True)

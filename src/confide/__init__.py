@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from confide.accounting import ApproximateWarning, delta, epsilon, guarantee, verify
+    from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
+    from confide.contractions import last_iterate_mu
     from confide.estimators import (
         PrivateLinearRegression,
         PrivateLogisticRegression,
@@ -49,7 +50,10 @@ _HOMES = {
     "delta": "accounting",
     "epsilon": "accounting",
     "fit": "fitting",
+    "gdp_epsilon": "accounting",
+    "gdp_mu": "accounting",
     "guarantee": "accounting",
+    "last_iterate_mu": "contractions",
     "plan": "planning",
     "psgld": "samplers",
     "sample": "fitting",
@@ -70,6 +74,7 @@ _MODULES = (
     "charges",
     "checkpoints",
     "checks",
+    "contractions",
     "convexity",
     "data",
     "demonstration",
@@ -126,7 +131,10 @@ __all__ = [
     "delta",
     "epsilon",
     "fit",
+    "gdp_epsilon",
+    "gdp_mu",
     "guarantee",
+    "last_iterate_mu",
     "plan",
     "psgld",
     "sample",

@@ -82,9 +82,9 @@ def last_iterate_mu(step_sizes: Any, strong_convexity: float, sensitivity: float
         sensitivity: the most that grad U moves between neighbours.
 
     >>> round(last_iterate_mu([1 / 8141.25] * 10_000, 1.0, 1.0), 4)
-    0.7394
+    0.7396
     >>> round(last_iterate_mu([1e-3] * 100_000, 4.0, 3.0), 4)  # a long run of small steps: an exact sample
-    1.5015
+    1.4985
     """
     sizes = _vector(step_sizes=step_sizes)
     convexity = checks.nonnegative(strong_convexity=strong_convexity)

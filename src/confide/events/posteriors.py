@@ -14,9 +14,9 @@ the gradients by Delta = G (add-remove) or 2 G (replace-one):
 **A sampler that is not exact.** If its distribution is within gamma in total variation of the exact one for every
 dataset, then with f the trade-off curve of the exact pair and g(a) = 1 - f(a), any test S has
 P'(S) - e^e Q'(S) <= gamma + g(q) - e^e (q - gamma) for some q >= gamma, or <= gamma + g(gamma). g is concave and starts
-at zero, so g(q) <= g(gamma) + g(q - gamma), and both are at most gamma + g(gamma) + delta(e). A release that reveals all
-with probability (gamma + g(gamma)) / (1 - delta(0)) and is exact otherwise dominates that at every e, so it composes
-like any other. For mu-GDP g(gamma) = Phi(Phi^-1(gamma) + mu); for an epsilon-DP release the bound is (epsilon,
+at zero, so g(q) <= g(gamma) + g(q - gamma), and both are at most gamma + g(gamma) + delta(e). A release that reveals
+all with probability (gamma + g(gamma)) / (1 - delta(0)) and is exact otherwise dominates that at every e, so it
+composes like any other. For mu-GDP g(gamma) = Phi(Phi^-1(gamma) + mu); for an epsilon-DP release the bound is (epsilon,
 (1 + e^epsilon) gamma) itself (wang2015, Proposition 3).
 """
 

@@ -54,6 +54,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
+    "jobs": ["parts", "stochastic", "__init__"],
     "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [

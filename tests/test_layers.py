@@ -31,6 +31,8 @@ FLOORS = [
     "models",
     "inputs",
     "convexity",
+    "balls",
+    "targets",
     "batches",
     "gradients",
     "noise",
@@ -40,6 +42,7 @@ FLOORS = [
     "checkpoints",
     "run",
     "progress",
+    "metropolis",
     "jobs",
     "statements",
     "fitting",
@@ -54,7 +57,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "jobs": ["parts", "stochastic", "langevin", "__init__"],
+    "jobs": ["parts", "stochastic", "langevin", "posterior_sample", "__init__"],
     "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
@@ -71,7 +74,7 @@ INSIDE = {
         "__init__",
     ],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
-    "samplers": ["sampler", "sgld", "langevin", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "samplers": ["sampler", "sgld", "langevin", "ops", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
     "report": ["effects", "content", "page", "__init__"],
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],

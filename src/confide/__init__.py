@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     from confide.fitting import fit, sample
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
-    from confide.posterior import NotPrivateWarning, Posterior
-    from confide.samplers import Sampler, langevin, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
+    from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+    from confide.samplers import (
+        Sampler,
+        langevin,
+        one_posterior_sample,
+        psgld,
+        sgfs,
+        sghmc,
+        sgld,
+        sgnht,
+        wang2015_sgld,
+    )
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
@@ -33,6 +43,7 @@ _HOMES = {
     "ApproximateWarning": "accounting",
     "Budget": "budget",
     "BudgetExceeded": "ledger",
+    "ExactnessWarning": "posterior",
     "Guarantee": "budget",
     "Ledger": "ledger",
     "NotPrivateWarning": "posterior",
@@ -55,6 +66,7 @@ _HOMES = {
     "guarantee": "accounting",
     "langevin": "samplers",
     "last_iterate_mu": "contractions",
+    "one_posterior_sample": "samplers",
     "plan": "planning",
     "psgld": "samplers",
     "sample": "fitting",
@@ -69,6 +81,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "balls",
     "batches",
     "budget",
     "calibration",
@@ -91,6 +104,7 @@ _MODULES = (
     "jobs",
     "kernel",
     "ledger",
+    "metropolis",
     "models",
     "noise",
     "pending",
@@ -109,12 +123,14 @@ _MODULES = (
     "step_sizes",
     "tables",
     "tabular",
+    "targets",
 )
 
 __all__ = [
     "ApproximateWarning",
     "Budget",
     "BudgetExceeded",
+    "ExactnessWarning",
     "Guarantee",
     "Ledger",
     "NotPrivateWarning",
@@ -137,6 +153,7 @@ __all__ = [
     "guarantee",
     "langevin",
     "last_iterate_mu",
+    "one_posterior_sample",
     "plan",
     "psgld",
     "sample",

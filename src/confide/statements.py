@@ -8,9 +8,12 @@ from confide.accountants import profile
 from confide.budget import Guarantee
 from confide.events import Event
 from confide.noise import Noise
+from confide.posterior import Diagnostics
 
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    if plan["sampler"] == "ops":
+        return _sample(plan, guarantee)
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
@@ -29,6 +32,41 @@ def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
             f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, budget),
             *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
         )
+    )
+
+
+def _sample(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    """The plan of a posterior sample."""
+    tight, power, total = plan["bound"] == "tight", plan["likelihood_power"], plan["chains"] * plan["draws"]
+    if tight:
+        whole = "no gradient is cut" if plan["clip"] is None else f"gradients clipped to {plan['clip']:.4g}"
+        held = f"likelihood to the power {power:.4g}, {whole}, the prior as it is"
+    else:
+        limit = f"|log likelihood| of a record at most {plan['log_likelihood_bound']:.4g}"
+        where = "by a cut" if plan["radius"] is None else f"by holding the parameters within {plan['radius']:.4g} of 0"
+        held = f"likelihood and prior to the power {power:.4g}; {limit}, {where}"
+    rows = "" if plan["norm_bound"] is None else f"; rows scaled down to norm {plan['norm_bound']:.4g} where longer"
+    several = "one draw" if total == 1 else f"{total} draws, each paid for"
+    spare = guarantee.epsilon < 0.9 * plan["budget"]["epsilon"] and power >= 1
+    lines = (
+        f"confide plan: {several} from the posterior of {plan['model']} with {plan['parameters']} parameters on "
+        f"{plan['records']} records, by the {plan['bound']} bound",
+        f"  {held}{rows}",
+        f"  {plan['hidden_chains']} hidden chains of {plan['warmup']} + {plan['samples']} transitions "
+        f"({plan['algorithm']}); a draw is where a chain ends, taken to be exact",
+        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
+        f"of a budget of {plan['budget']['epsilon']:g}"
+        + ("; this is the posterior itself, and the rest could pay for more draws" if spare else ""),
+        *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
+    )
+    return "\n".join(lines)
+
+
+def hidden(found: Diagnostics) -> str:
+    """What the analyst is told of the hidden chains."""
+    return (
+        f"  hidden chains, at the worst parameter: R-hat {found.r_hat:.3f}, effective sample size "
+        f"{found.effective:,.0f} (computed from the records and NOT covered by the guarantee: do not publish this line)"
     )
 
 

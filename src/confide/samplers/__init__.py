@@ -1,6 +1,7 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
 from confide.samplers.langevin import Langevin, langevin
+from confide.samplers.ops import OnePosteriorSample, one_posterior_sample
 from confide.samplers.psgld import psgld
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgfs import sgfs
@@ -9,4 +10,16 @@ from confide.samplers.sgld import sgld
 from confide.samplers.sgnht import sgnht
 from confide.samplers.wang2015 import wang2015_sgld
 
-__all__ = ["Langevin", "Sampler", "langevin", "psgld", "sgfs", "sghmc", "sgld", "sgnht", "wang2015_sgld"]
+__all__ = [
+    "Langevin",
+    "OnePosteriorSample",
+    "Sampler",
+    "langevin",
+    "one_posterior_sample",
+    "psgld",
+    "sgfs",
+    "sghmc",
+    "sgld",
+    "sgnht",
+    "wang2015_sgld",
+]

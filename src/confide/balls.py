@@ -5,9 +5,9 @@ Some directions, where the records say much, keep their own coordinates v. The d
     w = sqrt(R^2 - ||v||^2) F(||u||)^(1/d) u / ||u||
 
 with F the distribution function of the norm of d independent standard normals. Then standard normal u are uniform in
-what v leaves of the ball, and a density f in the ball is f(v, w) (R^2 - ||v||^2)^(d/2) times the standard normal one of
-u. Without this a chain in many dimensions, where a ball is all surface, would live in a thin shell at the wall; and with
-all directions in u, those of much data would have to follow how long u is.
+what v leaves of the ball, and a density f in the ball is f(v, w) (R^2 - ||v||^2)^(d/2) times the standard normal one
+of u. Otherwise a chain in many dimensions, where a ball is all surface, would live in a thin shell at the wall; and
+were all directions in u, those of much data would have to follow how long u is.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ def _begin(target: Target, chains: Chains, given: Any, starts: jax.Array, keys: 
             adaptation_info_fn=lambda *told: None,
             **_fixed(chains.algorithm),
         )
-        (state, tuned), _ = adaptation.run(jax.random.fold_in(key, 0), start, chains.warmup)
+        run: Any = adaptation.run
+        (state, tuned), _ = run(jax.random.fold_in(key, 0), start, chains.warmup)
         return state, {name: tuned[name] for name in ("step_size", "inverse_mass_matrix")}
 
     return jax.jit(jax.vmap(warmed, (None, 0, 0)))(given, starts, keys)

@@ -104,7 +104,7 @@ class SampleJob:
                     home = np.asarray(start(self.model, data, own, self.chains.number), np.float64)
             else:
                 home = np.zeros(frame.centre.size)
-            away = np.asarray(noise.normals(noise.derived(own, "apart"), home.shape))
+            away = np.array(noise.normals(noise.derived(own, "apart"), home.shape))
             away *= 1.0 if frame is None else WIDER
             for _ in range(NEARER):
                 if np.isfinite(density(home + away, given, frame)):

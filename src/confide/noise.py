@@ -85,6 +85,13 @@ def own(source: jax.Array, mark: str) -> jax.Array:
     return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
 
 
+def separate(source: Any, label: str) -> Any:
+    """Another source of the same kind, for another part of the run."""
+    if isinstance(source, SecureSource):
+        return SecureSource(hashlib.sha256(source.key + f"confide part {label}".encode()).digest())
+    return derived(source, "part", label)
+
+
 def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normals in double precision."""
     return jax.random.normal(key, shape, jnp.float64)

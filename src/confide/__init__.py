@@ -64,6 +64,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "baselines",
     "batches",
     "budget",
     "calibration",

@@ -31,7 +31,6 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
-
 from confide import checks, convexity
 from confide import noise as noises
 from confide.accountants.gdp import mu_of_epsilon

@@ -96,7 +96,7 @@ def added(total: jax.Array, scale: jax.Array, standard: jax.Array) -> jax.Array:
 
 
 def around(point: np.ndarray, scale: float, key: jax.Array, *, spherical: bool = False) -> np.ndarray:
-    """A point with noise, in double precision: Gaussian of standard deviation `scale` in every coordinate, or spherical.
+    """A point with noise in double precision: Gaussian of standard deviation `scale` in every coordinate, or spherical.
 
     Spherical noise has a density proportional to exp(-||b|| / scale): a uniform direction, and a length that is a sum
     of as many exponentials as there are coordinates, which is Gamma distributed.

@@ -18,12 +18,12 @@ square of it for replace-one is not needed: compare both datasets with the one t
 
     kappa = log(1 + beta/lambda)   of epsilon is spent, and the rest buys the noise.
 
-*Slopes.* For the same theta they differ by g = grad l, ||g|| <= Delta = L (add-remove), or by the difference of two such
-gradients, ||g|| <= Delta = 2 L (replace-one).
+*Slopes.* For the same theta they differ by g = grad l, ||g|| <= Delta = L (add-remove), or by the difference of two
+such gradients, ||g|| <= Delta = 2 L (replace-one).
 
 **chaudhuri2011** (Chaudhuri, Monteleoni and Sarwate, Algorithm 2): nu(b) ~ exp(-||b|| / s). By the triangle inequality
-the loss is at most Delta/s + kappa, so s = Delta / (epsilon - kappa) is **pure** epsilon-DP. Where epsilon - kappa would
-be below epsilon/2 the regularisation is raised until it is not.
+the loss is at most Delta/s + kappa, so s = Delta / (epsilon - kappa) is **pure** epsilon-DP. Where epsilon - kappa
+would be below epsilon/2 the regularisation is raised until it is not.
 
 **kifer2012** (Kifer, Smith and Thakurta): b ~ N(0, sigma^2 I). The loss is (-2 <b, g> + ||g||^2) / (2 sigma^2) + log of
 the determinants. g depends on theta and so on b; this is why <b, g> may not be called Gaussian in general, and why one
@@ -49,9 +49,10 @@ pay for it; gamma is at the level of rounding, so that noise is invisible.
 
 Softmax regression is refused: the Hessian of one record has a higher rank, and its gradient no fixed direction.
 
-**The regularisation**, if not given: shrinking costs at most (lambda/8) ||t||^2 (see `output_perturbation`), and a slope
-of variance v a coordinate at most (v/2) sum h_j / (h_j + lambda)^2 <= d v / (8 lambda). With ||t||^2 = d prior_scale^2
-the sum is least near lambda = sqrt(v) / prior_scale; it is found numerically as v depends on lambda through kappa.
+**The regularisation**, if not given: shrinking costs at most (lambda/8) ||t||^2 (see `output_perturbation`), and a
+slope of variance v a coordinate at most (v/2) sum h_j / (h_j + lambda)^2 <= d v / (8 lambda). With ||t||^2 =
+d prior_scale^2 the sum is least near lambda = sqrt(v) / prior_scale; it is found numerically, as v depends on lambda
+through kappa.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from confide.baselines.output_perturbation import RELEASED, regularised
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.convexity import Shape
-from confide.events import SENSITIVITY, Event, GaussianRelease, Neighbours, Release, compose
+from confide.events import SENSITIVITY, Neighbours, Release
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
@@ -167,18 +168,11 @@ def objective_perturbation(
     scale = scaled(strength)
     spread = scale * math.sqrt(request.size + 1.0) if pure else scale
     certified = tolerance(request.model, request.records, clip, strength, request.size, spread)
-    event: Event = Release(epsilon=epsilon, delta=delta, neighbours=budget.neighbours)
     hiding = 0.0
     if method == "iyengar2019":
         left = HIDING * budget.epsilon
         rate = left if pure else mu_of_epsilon(left, HIDING * (1 - release.SLACK) * budget.delta)
         hiding = 2 * certified / (strength * rate)
-        second = (
-            Release(epsilon=rate, neighbours=budget.neighbours)
-            if pure
-            else GaussianRelease(mu=rate, neighbours=budget.neighbours)
-        )
-        event = compose(event, second)
     plan = {
         "sampler": "objective_perturbation",
         "method": method,
@@ -191,9 +185,10 @@ def objective_perturbation(
         "output_noise_scale": hiding or None,
         "tolerance": certified,
     }
+    whole = 0.0 if pure else (1 - release.SLACK) * budget.delta  # epsilons and deltas of both noises add up
     charged = release.paid(
         request,
-        event,
+        Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
         plan,
         released=RELEASED,
         note="confide.baselines.objective_perturbation",
@@ -222,8 +217,8 @@ def _strength(
         given = regularised(given, shape.strong_convexity, least)
         if given < least_regularisation(epsilon, shape.smoothness) * (1 - 1e-9):
             raise Refused(
-                f"regularisation = {given:g} is too weak for epsilon = {epsilon:g}: give at least {least:.6g}, or leave "
-                "it out"
+                f"regularisation = {given:g} is too weak for epsilon = {epsilon:g}: leave it out, or give at least "
+                f"{least:.6g}"
             )
         return given
     assert request.model.settings is not None
@@ -234,4 +229,5 @@ def _strength(
         return math.log(variance * scaled(strength) ** 2 / strength + strength * expected)
 
     found = optimize.minimize_scalar(cost, bounds=(math.log(least), math.log(least) + 20.0), method="bounded")
-    return max(least, math.exp(float(found.x)))
+    best = math.exp(float(found.x))
+    return best if best > least * (1 + 1e-4) else least

@@ -24,7 +24,7 @@ from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
 
-SLACK = 1e-3  # share of delta that is left to the accountant's own rounding
+SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
 _SENTENCES = (
     "What the model says of one record depends on that record and the parameters alone.",
     "Floating-point numbers of double precision stand for the real numbers of the noise; the release is rounded to "
@@ -114,7 +114,8 @@ def paid(
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
-            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: take a larger delta"
+            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: give a larger "
+            "delta"
         )
     plan = {
         "model": model.name,

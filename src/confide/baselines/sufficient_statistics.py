@@ -10,13 +10,13 @@ Gaussian-DP with mu = sqrt(3)/tau or 2/tau (add-remove), sqrt(8)/tau (replace-on
     A~ = X^T X + E,  b~ = X^T y + e,   E symmetric, with variance tau_A^2 on and tau_A^2/2 off its diagonal,
     tau_A = tau B^2,  e ~ N(0, tau_b^2 I), tau_b = tau B Y/sqrt(2),  q~ = y^T y + N(0, tau_q^2), tau_q = tau Y^2.
 
-**Inference.** y = X theta + N(0, s^2 I), so b~ - A~ theta = X^T(y - X theta) + e - E theta. Given the statistics, with a
-flat prior on X^T X, the three parts are independent, and the last has covariance tau_A^2 (||theta||^2 I + theta
+**Inference.** y = X theta + N(0, s^2 I), so b~ - A~ theta = X^T(y - X theta) + e - E theta. Given the statistics, with
+a flat prior on X^T X, the three parts are independent, and the last has covariance tau_A^2 (||theta||^2 I + theta
 theta^T)/2 (Var of its i-th entry: sum_j theta_j^2 tau_A^2/2, and theta_i^2 tau_A^2/2 more from the diagonal):
 
     b~ - A~ theta ~ N(0, C),     C = s^2 A~ + tau_b^2 I + tau_A^2 (||theta||^2 I + theta theta^T) / 2.
 
-With the prior N(0, p^2 I) and C held, theta is Gaussian with precision A~ C^-1 A~ + I/p^2 and mean (that)^-1 A~ C^-1 b~.
+With the prior N(0, p^2 I) and C held, theta is Gaussian with precision P = A~ C^-1 A~ + I/p^2 and mean P^-1 A~ C^-1 b~.
 C takes the *expectations* of theta theta^T under that very Gaussian, its spread included, iterated to a fixed point. No
 step asks A~ to be positive: the precision is a square plus the prior, so where noise drowns the data the answer is the
 prior. In C alone A~ is replaced by its positive part.
@@ -24,7 +24,8 @@ prior. In C alone A~ is replaced by its positive part.
 **Residual variance.** Known, as the model says; or estimated: s gets a flat prior over a grid of logarithms from Y/300
 to Y, weighed by how well it explains b~ and the noisy residual sum of squares
 
-    R = q~ - 2 theta^T b~ + theta^T A~ theta ~ N(n s^2, 2 n s^4 + tau_q^2 + 4 tau_b^2 ||theta||^2 + tau_A^2 ||theta||^4),
+    R = q~ - 2 theta^T b~ + theta^T A~ theta
+      ~ N(n s^2, 2 n s^4 + tau_q^2 + 4 tau_b^2 ||theta||^2 + tau_A^2 ||theta||^4),
 
 with R's mean and variance over theta added. A draw takes s from its weights and then theta, so the width of both is in
 the draws. The draws are post-processing: their number costs nothing.
@@ -128,7 +129,7 @@ def coefficients(found: Statistics, variance: np.ndarray | float, prior_scale: f
     known = np.asarray(variance)[..., None, None] * positive + found.vector_scale**2 * identity
     matrix = np.broadcast_to(found.matrix, known.shape)
     vector = np.broadcast_to(found.vector, known.shape[:-1])[..., None]
-    mean, covariance = np.zeros_like(vector), np.zeros_like(known)
+    mean, covariance, spread = np.zeros_like(vector), np.zeros_like(known), known
     for _ in range(ROUNDS):
         moment = mean @ np.swapaxes(mean, -1, -2) + covariance
         trace = np.trace(moment, axis1=-2, axis2=-1)[..., None, None]

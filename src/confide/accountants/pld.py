@@ -173,7 +173,7 @@ class PLD(Profile):
         return min(found, moments.Moments(self.event, self.neighbours)._delta(epsilon))
 
     def _rough_delta(self, epsilon: float) -> float:
-        if self._gaussian:
+        if self._gaussian or self._response:
             return self._delta(epsilon)
         return min(1.0, max(self._delta_in_order(order, epsilon, SMALLEST_GRID) for order in self._orders))
 

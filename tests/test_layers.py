@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "confide"
 FLOORS = [
     "checks",
     "files",
+    "contractions",
     "events",
     "budget",
     "accountants",
@@ -54,10 +55,24 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
+    "jobs": ["parts", "stochastic", "langevin", "__init__"],
+    "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
-    "accountants": ["kinds", "profiles", "roots", "moments", "gdp", "pairs", "fourier", "pld", "advanced", "__init__"],
+    "accountants": [
+        "kinds",
+        "profiles",
+        "roots",
+        "moments",
+        "gdp",
+        "pairs",
+        "fourier",
+        "pld",
+        "advanced",
+        "last_iterate",
+        "__init__",
+    ],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
-    "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "samplers": ["sampler", "sgld", "langevin", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
     "baselines": [
         "release",
         "minimum",

@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from confide.accounting import ApproximateWarning, delta, epsilon, guarantee, verify
+    from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
+    from confide.contractions import last_iterate_mu
     from confide.estimators import (
         PrivateLinearRegression,
         PrivateLogisticRegression,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
     from confide.posterior import NotPrivateWarning, Posterior
-    from confide.samplers import Sampler, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
+    from confide.samplers import Sampler, langevin, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
@@ -49,7 +50,11 @@ _HOMES = {
     "delta": "accounting",
     "epsilon": "accounting",
     "fit": "fitting",
+    "gdp_epsilon": "accounting",
+    "gdp_mu": "accounting",
     "guarantee": "accounting",
+    "langevin": "samplers",
+    "last_iterate_mu": "contractions",
     "plan": "planning",
     "psgld": "samplers",
     "sample": "fitting",
@@ -71,6 +76,7 @@ _MODULES = (
     "charges",
     "checkpoints",
     "checks",
+    "contractions",
     "convexity",
     "data",
     "demonstration",
@@ -127,7 +133,11 @@ __all__ = [
     "delta",
     "epsilon",
     "fit",
+    "gdp_epsilon",
+    "gdp_mu",
     "guarantee",
+    "langevin",
+    "last_iterate_mu",
     "plan",
     "psgld",
     "sample",

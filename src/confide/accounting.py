@@ -76,6 +76,28 @@ def delta(
     return _profile(noise_multiplier, sampling_probability, steps, accountant, neighbours).delta(epsilon)
 
 
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """The epsilon of mu-Gaussian differential privacy at delta.
+
+    >>> round(gdp_epsilon(0.26805, 1e-5), 3)
+    1.0
+    """
+    from confide.accountants import gdp
+
+    return gdp.epsilon_of_mu(mu, delta)
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """The largest mu whose Gaussian differential privacy is (epsilon, delta)-DP.
+
+    >>> round(gdp_mu(1.0, 1e-5), 5)
+    0.26805
+    """
+    from confide.accountants import gdp
+
+    return gdp.mu_of_epsilon(epsilon, delta)
+
+
 def certified_profile(event: Event, neighbours: Neighbours, accountant: str) -> Profile:
     """The profile by an accountant that never says too little; approximate ones are refused."""
     profile = accountants.profile(event, neighbours, accountant)

@@ -5,7 +5,6 @@ The order is the promise: everything is checked and priced, then the ledger is c
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import uuid
@@ -121,7 +120,7 @@ def completed(
     sampler = sgld() if sampler is None else sampler
     checks.instance(Sampler, sampler=sampler)
     checks.one_of(noises.NOISES, noise=noise)
-    if not sampler.temperature > 0:
+    if sampler.temperature is not None and not sampler.temperature > 0:
         raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
@@ -134,11 +133,13 @@ def completed(
     resumed = None if place is None else checkpoints.read(place)
     start, source = _keys(noise, key, resumed)
     given = key is not None if resumed is None else resumed.given
-    job, event = jobs.private_job(model, arrays, budget, sampler, asked, start)
+    planned = jobs.planned(model, arrays, budget, sampler, asked, start)
+    model, arrays, job, event = planned.model, planned.data, planned.job, planned.event
     guarantee = accounting.guarantee(
         event,
         delta=budget.delta,
         neighbours=budget.neighbours,
+        released=planned.released,
         assumptions=statements.assumed(noise, given) + assumptions,
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
@@ -146,13 +147,12 @@ def completed(
             f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
             "lower the step sizes, the clip or the steps, or leave step_size out"
         )
-    plan = statements.plan(model, sampler, job, noise) | {"budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    plan = planned.plan | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
     begun, mark = None, ""
     if place is not None or key is not None:
-        sizes = hashlib.sha256(job.kernel.controls.step_size.tobytes()).hexdigest()
-        details = {"event": event.to_json(), "sizes": sizes, "model": _digest(model, arrays)}
+        details = {"event": event.to_json(), "model": _digest(model, arrays), "work": job.digest()}
         mark = checkpoints.fingerprint(plan | details, arrays)
         if key is not None and resumed is None:
             source = noises.own(source, mark)
@@ -162,7 +162,7 @@ def completed(
                 f"checkpoint {str(place)!r} is of another run: the records or the settings are not those that it began "
                 "with; put them back, or delete it and start afresh, which is charged again"
             )
-        begun = resumed or run.first_checkpoint(job, source, mark, uuid.uuid4().hex, given)
+        begun = resumed or _first(job, source, mark, given)
         checkpoints.write(place, begun)
     if account is not None:
         try:
@@ -174,11 +174,16 @@ def completed(
         plan |= {"ledger": charges.entry(*account, charge)}
     if begun is not None:
         plan |= {"run": begun.receipt}
-    with shown(job.steps, lambda t: statements.spent(job, t, guarantee), progress) as report:
-        kept = run.execute(
-            job, arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report
-        )
+    until = planned.until
+    spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
+    with shown(job.steps, spent, progress) as report:
+        kept = job.execute(arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model)
+
+
+def _first(job: jobs.Work, source: Any, mark: str, given: bool) -> checkpoints.Checkpoint:
+    """Where a run begins: written before the charge, so that a run is charged once however often it is killed."""
+    return checkpoints.Checkpoint(mark, uuid.uuid4().hex, run.secret(source), given, 0, job.first_state())
 
 
 def sample(
@@ -208,7 +213,7 @@ def sample(
     job = jobs.plain_job(model, arrays, sampler, Asked(steps, batch_size, None, chains, draws, burn_in), start)
     with shown(job.steps, None, progress) as report:
         kept = run.execute(job, arrays, source, report=report)
-    plan = statements.plan(model, sampler, job, "default")
+    plan = jobs.described(model, sampler, job) | {"noise": "default"}
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 

@@ -115,6 +115,11 @@ def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     return jnp.sum(steps.astype(jnp.int64), axis=0)
 
 
+def on_grid(total: jax.Array, scale: Any) -> jax.Array:
+    """A sum as a whole, rounded to grid steps: it moves by at most half a step in each coordinate."""
+    return jnp.round(total / (scale / GRID)).astype(jnp.int64)
+
+
 def added_securely(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
     """The noisy sum: total and noise in whole grid steps."""
     return (total + units).astype(jnp.float64) * (scale / GRID)

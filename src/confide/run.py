@@ -9,6 +9,7 @@ Memory beyond the data: one block's draws (at most 16 MB), one batch, and the ke
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -127,6 +128,17 @@ class Job:
             return Carry(states[0], draws[0])
         return Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws)
 
+    def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+        return execute(self, data, key, **how)
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.kernel.controls.step_size.tobytes()).hexdigest()
+
+    def first_state(self) -> list[np.ndarray]:
+        """What a checkpoint of the run holds before its first step."""
+        with jax.enable_x64(True):
+            return _leaves(self.begin())
+
     def randomness(self, key: Any, number: int) -> Any:
         """What block `number` is drawn from: one key for each chain, or the secure source's own numbers."""
         if isinstance(key, SecureSource):
@@ -139,12 +151,6 @@ class Job:
             return jax.tree.map(lambda array: array[0], pair) if self.chains == 1 else pair
         keys = [noise.derived(key, "chain", chain) for chain in range(self.chains)]
         return keys[0] if self.chains == 1 else jnp.stack(keys)
-
-
-def first_checkpoint(job: Job, key: Any, fingerprint: str, receipt: str, given: bool) -> Checkpoint:
-    """Where a run begins: written before the charge, so that a run is charged once however often it is killed."""
-    with jax.enable_x64(True):
-        return Checkpoint(fingerprint, receipt, _secret(key), given, 0, _leaves(job.begin()))
 
 
 def execute(
@@ -205,7 +211,7 @@ def _leaves(carry: Carry) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
 
 
-def _secret(key: Any) -> bytes:
+def secret(key: Any) -> bytes:
     return key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
 
 

@@ -4,37 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from confide.accountants import profile
 from confide.budget import Guarantee
-from confide.events import compose
-from confide.kernel import gaussian_event
-from confide.models.model import Model
+from confide.events import Event
 from confide.noise import Noise
-from confide.run import Job
-from confide.samplers import Sampler
-
-
-def plan(model: Model, sampler: Sampler, job: Job, noise: Noise) -> dict[str, Any]:
-    setting, sizes = job.setting, job.kernel.controls.step_size
-    return {
-        "model": model.name,
-        **sampler.to_json(),
-        "records": setting.n,
-        "parameters": setting.dimension,
-        "steps": job.steps,
-        "chains": job.chains,
-        "batch_size": round(setting.expected_batch),
-        "clip": None if np.isinf(setting.clip) else setting.clip,
-        "step_size": float(sizes[0]),
-        "last_step_size": float(sizes[-1]),
-        "diffusion_time": float(sizes.sum()),
-        "burn_in": job.burn_in,
-        "thin": job.thin,
-        "draws": job.kept,
-        "noise": noise,
-    }
 
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
@@ -90,9 +63,6 @@ def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def spent(job: Job, step: int, guarantee: Guarantee) -> float:
-    """For the progress bar: what the steps so far would cost by themselves, from the quick accountant."""
-    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-    event = compose(gaussian_event(job.setting, so_far), repeats=job.chains)
-    cost = profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta)
-    return min(cost, guarantee.epsilon)
+def spent(event: Event, guarantee: Guarantee) -> float:
+    """For the progress bar: what a run would have cost had it ended by now, from the quick accountant."""
+    return min(profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta), guarantee.epsilon)

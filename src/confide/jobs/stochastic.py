@@ -30,14 +30,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from confide import batches, calibration, checks, events, noise
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event
 from confide.gradients import clipped_sum, whole_chunks
-from confide.kernel import Setting, noise_multipliers
+from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
+from confide.kernel import Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
 from confide.samplers import Sampler
@@ -50,18 +50,6 @@ SETTLED = 160  # half the diffusion time in which the directions that the data s
 DRAWS = 1000
 LARGEST = 1.0  # step size times clip
 LEAST = 1e-6  # how far all steps together can carry a parameter
-
-
-class Asked(NamedTuple):
-    """What the user gave; None is planned."""
-
-    steps: int | None = None
-    batch_size: int | None = None
-    clip: float | None = None
-    chains: int = 1
-    draws: int | None = None
-    burn_in: int | None = None
-    secure: bool = False
 
 
 class Parts(NamedTuple):
@@ -106,6 +94,39 @@ def private_job(
         event = events.compose(event, overflowing)
     event = event if chains == 1 else events.compose(event, repeats=chains)
     return _job(parts, kernel, buffer), event
+
+
+def planned(
+    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+) -> Planned:
+    job, event = private_job(model, data, budget, sampler, asked, key)
+
+    def until(step: int) -> Event:
+        so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
+        return events.compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+
+    return Planned(model, data, job, event, described(model, sampler, job), until)
+
+
+def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
+    """The plan of a run by steps, as it is stored."""
+    setting, sizes = job.setting, job.kernel.controls.step_size
+    return {
+        "model": model.name,
+        **sampler.to_json(),
+        "records": setting.n,
+        "parameters": setting.dimension,
+        "steps": job.steps,
+        "chains": job.chains,
+        "batch_size": round(setting.expected_batch),
+        "clip": None if np.isinf(setting.clip) else setting.clip,
+        "step_size": float(sizes[0]),
+        "last_step_size": float(sizes[-1]),
+        "diffusion_time": float(sizes.sum()),
+        "burn_in": job.burn_in,
+        "thin": job.thin,
+        "draws": job.kept,
+    }
 
 
 def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array) -> Job:
@@ -201,12 +222,6 @@ def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
     return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
 
 
-def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:
-    """The flat start, and the way back from flat parameters; the model sees rows of zeros in the data's place."""
-    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
-    return ravel_pytree(model.start(key, example))
-
-
 def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float, key: jax.Array) -> Parts:
     n = len(data[0])
     n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
@@ -215,8 +230,8 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     burn_in, thin = _thinning(steps, asked.draws, asked.burn_in)
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
-    _check_likelihood(model, data, flat, unravel)
-    starts = [np.asarray(_start(model, data, k, chains), np.float64) for k in keys]
+    check_likelihood(model, data, flat, unravel)
+    starts = [np.asarray(start(model, data, k, chains), np.float64) for k in keys]
 
     def prior(position: jax.Array) -> jax.Array:
         with jax.enable_x64(False):
@@ -229,15 +244,6 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
 
 
-def _start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: int) -> jax.Array:
-    """Where a chain begins. Several begin apart: what they have not learnt then shows as disagreement between them,
-    and their draws together are as wide as the prior where the data have not spoken."""
-    flat, unravel = unraveller(model, data, key)
-    if chains == 1 or model.disperse is None:
-        return flat
-    return ravel_pytree(model.disperse(noise.derived(key, "disperse"), unravel(flat)))[0]
-
-
 def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, int]:
     burn_in = steps // 2 if burn_in is None else int(checks.nonnegative(burn_in=burn_in))
     if burn_in >= steps:
@@ -247,56 +253,3 @@ def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, 
         raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
     thin = (steps - burn_in) // wanted
     return steps - wanted * thin, thin
-
-
-def _check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
-    """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
-    likelihood, prior = traced(model, data, flat, unravel)
-    for outcome in (likelihood, prior):
-        if [value.shape for value in outcome.out_avals] != [()]:
-            raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
-        hidden = [np.shape(constant) for constant in constants(outcome) if len(data[0]) in np.shape(constant)]
-        if hidden and len(data[0]) > 1:
-            raise Refused(
-                f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
-            )
-
-
-def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
-    """Likelihood and prior of the model as programs."""
-    example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
-
-    def likelihood(flat: jax.Array, *row: Any) -> Any:
-        return model.log_likelihood(unravel(flat), *row)
-
-    def prior(flat: jax.Array) -> Any:
-        return model.log_prior(unravel(flat))
-
-    try:
-        programs = jax.make_jaxpr(likelihood)(flat, *example), jax.make_jaxpr(prior)(flat)
-        if all([value.shape for value in program.out_avals] == [()] for program in programs):
-            jax.eval_shape(jax.grad(likelihood), flat, *example)
-            jax.eval_shape(jax.grad(prior), flat)
-        return programs
-    except Refused:
-        raise
-    except Exception as error:
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
-
-
-def constants(program: Any) -> list[Any]:
-    """Every array that a program holds, also inside the programs that it calls."""
-    found, queue = [], [program]
-    while queue:
-        item = queue.pop()
-        if hasattr(item, "consts"):  # a closed program
-            found += item.consts
-            item = item.jaxpr
-        if not hasattr(item, "eqns"):
-            continue
-        for equation in item.eqns:
-            found += [atom.val for atom in equation.invars if hasattr(atom, "val")]
-            for value in equation.params.values():
-                queue += value if isinstance(value, (tuple, list)) else [value]
-    return found

@@ -1,0 +1,37 @@
+"""From a model, the data, a budget and a sampler to a run and what it costs; one file for each kind of run."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from confide.budget import Budget
+from confide.jobs import langevin, stochastic
+from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
+from confide.jobs.stochastic import STEPS, bounded_clip, described, plain_job, private_job
+from confide.models.model import Model
+from confide.samplers import Langevin, Sampler
+
+__all__ = [
+    "STEPS",
+    "Asked",
+    "Planned",
+    "Work",
+    "bounded_clip",
+    "constants",
+    "described",
+    "plain_job",
+    "planned",
+    "private_job",
+    "traced",
+    "unraveller",
+]
+
+
+def planned(
+    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+) -> Planned:
+    """The run that the budget pays for."""
+    if isinstance(sampler, Langevin):
+        return langevin.planned(model, data, budget, sampler, asked, key)
+    return stochastic.planned(model, data, budget, sampler, asked, key)

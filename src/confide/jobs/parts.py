@@ -1,0 +1,125 @@
+"""What every kind of run is planned from: what the user asked for, the model as programs of flat parameters, starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from confide import noise
+from confide.accounting import EVERY_ITERATE
+from confide.checks import Refused
+from confide.events import Event
+from confide.models.model import Model
+
+
+class Asked(NamedTuple):
+    """What the user gave; None is planned."""
+
+    steps: int | None = None
+    batch_size: int | None = None
+    clip: float | None = None
+    chains: int = 1
+    draws: int | None = None
+    burn_in: int | None = None
+    secure: bool = False
+
+
+class Work(Protocol):
+    """What `confide.fit` does with a job once it is paid for."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def digest(self) -> str:
+        """Of whatever decides the run and is neither in its event nor in its plan."""
+        ...
+
+    def first_state(self) -> list[np.ndarray]: ...
+
+    def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+        """The kept draws, (chains, draws, parameters). `how` are the arguments of `run.execute`."""
+        ...
+
+
+class Planned(NamedTuple):
+    """A run, decided and not yet paid for."""
+
+    model: Model  # as it is sampled: a sampler may bound its rows
+    data: tuple[np.ndarray, ...]
+    job: Work
+    event: Event
+    plan: dict[str, Any]  # what is stored and printed of it
+    until: Callable[[int], Event] | None  # what it would have cost had it ended after so many steps
+    released: str = EVERY_ITERATE
+
+
+def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:
+    """The flat start, and the way back from flat parameters; the model sees rows of zeros in the data's place."""
+    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
+    return ravel_pytree(model.start(key, example))
+
+
+def start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: int) -> jax.Array:
+    """Where a chain begins. Several begin apart: what they have not learnt then shows as disagreement between them,
+    and their draws together are as wide as the prior where the data have not spoken."""
+    flat, unravel = unraveller(model, data, key)
+    if chains == 1 or model.disperse is None:
+        return flat
+    return ravel_pytree(model.disperse(noise.derived(key, "disperse"), unravel(flat)))[0]
+
+
+def check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
+    """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
+    likelihood, prior = traced(model, data, flat, unravel)
+    for outcome in (likelihood, prior):
+        if [value.shape for value in outcome.out_avals] != [()]:
+            raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
+        hidden = [np.shape(constant) for constant in constants(outcome) if len(data[0]) in np.shape(constant)]
+        if hidden and len(data[0]) > 1:
+            raise Refused(
+                f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
+            )
+
+
+def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
+    """Likelihood and prior of the model as programs."""
+    example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
+
+    def likelihood(flat: jax.Array, *row: Any) -> Any:
+        return model.log_likelihood(unravel(flat), *row)
+
+    def prior(flat: jax.Array) -> Any:
+        return model.log_prior(unravel(flat))
+
+    try:
+        programs = jax.make_jaxpr(likelihood)(flat, *example), jax.make_jaxpr(prior)(flat)
+        if all([value.shape for value in program.out_avals] == [()] for program in programs):
+            jax.eval_shape(jax.grad(likelihood), flat, *example)
+            jax.eval_shape(jax.grad(prior), flat)
+        return programs
+    except Refused:
+        raise
+    except Exception as error:
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
+
+
+def constants(program: Any) -> list[Any]:
+    """Every array that a program holds, also inside the programs that it calls."""
+    found, queue = [], [program]
+    while queue:
+        item = queue.pop()
+        if hasattr(item, "consts"):  # a closed program
+            found += item.consts
+            item = item.jaxpr
+        if not hasattr(item, "eqns"):
+            continue
+        for equation in item.eqns:
+            found += [atom.val for atom in equation.invars if hasattr(atom, "val")]
+            for value in equation.params.values():
+                queue += value if isinstance(value, (tuple, list)) else [value]
+    return found

@@ -158,7 +158,7 @@ def _rounding(
     assert model.settings is not None
     columns = model.settings["dimension"] + model.linear.intercept
     outputs = model.linear.outputs[0] if model.linear.outputs else 1
-    each = max(shape.gradient_bound, longest)
+    each = max(shape.gradient_bound, longest, shape.smoothness / longest)  # of the sums, and of means and links
     sums = (CHUNK + math.ceil(records / CHUNK) + FEW) * records * each
     scores = records * shape.smoothness * (columns + FEW) * math.sqrt(outputs) * radius
     return UNIT * (sums + scores + FEW * (regularisation * radius + tilt))

@@ -1,5 +1,6 @@
 """Langevin's last iterate and the hybrid: what is drawn is what is priced, and what cannot be priced is refused."""
 
+import functools
 import math
 
 import jax
@@ -117,6 +118,7 @@ def test_rounding_is_within_what_is_priced():
     terms = planning.Terms(N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0, False)
     allowed = planning.rounding(terms, float(event.step_sizes))
     reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data[:1]), np.longdouble)
+    sums = found.job.gradient_sum
     for scale in (1.0, 300.0):
         position = scale * rng.normal(size=D)
         score = X.astype(np.longdouble) @ position.astype(np.longdouble)
@@ -124,8 +126,8 @@ def test_rounding_is_within_what_is_priced():
         exact = X.astype(np.longdouble).T @ residual
         with jax.enable_x64(True):
             data = tuple(map(jnp.asarray, found.data))
-            sums = found.job.gradient_sum
-            total = sums.over(data, sums.reach(data), None, lambda batch: sums.in_double(jnp.asarray(position), batch))
+            at = functools.partial(sums.in_double, jnp.asarray(position))
+            total = sums.over(data, sums.reach(data), None, at)
         error = np.linalg.norm(np.asarray(total, np.longdouble) - exact)
         assert error < allowed
     assert allowed < 1e-6 * event.gradient_bound

@@ -70,6 +70,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "baselines",
     "batches",
     "budget",
     "calibration",

@@ -102,6 +102,20 @@ def added(total: jax.Array, scale: jax.Array, standard: jax.Array) -> jax.Array:
     return total.astype(jnp.float64) + scale * standard
 
 
+def around(point: np.ndarray, scale: float, key: jax.Array, *, spherical: bool = False) -> np.ndarray:
+    """A point with noise in double precision: Gaussian of standard deviation `scale` in every coordinate, or spherical.
+
+    Spherical noise has a density proportional to exp(-||b|| / scale): a uniform direction, and a length that is a sum
+    of as many exponentials as there are coordinates, which is Gamma distributed.
+    """
+    with jax.enable_x64(True):
+        standard = np.asarray(normals(key, point.shape))
+        if spherical:
+            lengths = np.asarray(jax.random.exponential(derived(key, "length"), point.shape, jnp.float64))
+            standard = standard * (math.fsum(lengths) / math.sqrt(float(standard @ standard)))
+    return point + scale * standard
+
+
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     """The exact sum of contributions (rows, parameters), each rounded to the grid, in grid steps."""
     steps = jnp.round(contributions.astype(jnp.float64) / (scale / GRID))

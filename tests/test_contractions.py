@@ -7,7 +7,6 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from densities import delta, last_density
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -17,6 +16,7 @@ from confide.accountants import gdp, last_iterate
 from confide.checks import Refused
 from confide.contractions import hull_mu, last_iterate_mu
 from confide.events import LastIterates
+from densities import delta, last_density
 
 N = 32_561  # records of Adult
 SCHEDULES = {
@@ -107,8 +107,8 @@ class TestIdentities:
 def cheapest(contractions, shifts, noises):
     """mu^2 by trying every set of steps after which nothing is left to hide, in rational numbers.
 
-    Minimise sum (a_k / nu_k)^2 over z_k = c_k z_(k-1) + s_k - a_k >= 0 with z_t = 0. Between two zeros of z the best a_k
-    is proportional to nu_k^2 times the contractions still to come. Of the sets that keep all z_k >= 0, the cheapest.
+    Minimise sum (a_k / nu_k)^2 over z_k = c_k z_(k-1) + s_k - a_k >= 0 with z_t = 0. Between two zeros of z the best
+    a_k is proportional to nu_k^2 times the contractions still to come. Of the sets that keep z_k >= 0, the cheapest.
     """
     c, s, nu = ([Fraction(float(value)) for value in column] for column in (contractions, shifts, noises))
     best = None
@@ -146,7 +146,7 @@ steps = st.tuples(
 
 
 class TestHull:
-    @settings(max_examples=80)
+    @settings(max_examples=50)
     @given(st.lists(steps, min_size=1, max_size=6))
     def test_no_choice_of_what_to_hide_is_cheaper(self, rows):
         assert is_the_cheapest(*zip(*rows, strict=True))
@@ -188,7 +188,7 @@ class TestHull:
         )
         assert math.sqrt(solved.fun) == pytest.approx(hull_mu(c, s, nu), rel=1e-5)
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(st.lists(steps, min_size=2, max_size=30), st.data())
     def test_more_noise_never_costs_more_and_more_shift_never_less(self, rows, data):
         k = data.draw(st.integers(0, len(rows) - 1))
@@ -230,9 +230,8 @@ def crooked(rng, contraction, edges):
     return lambda x: np.interp(x, edges, values)
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_crooked_maps_and_broken_neighbours_stay_below_the_hull(seed):
-    """Any Lipschitz map, and a neighbour that jumps as it likes within the shift: one Lipschitz map is enough."""
+def worst_ratio(seed):
+    """True over claimed delta of a random chain of crooked maps and a neighbour that jumps as it likes."""
     rng = np.random.default_rng(seed)
     steps = int(rng.integers(2, 6))
     c, s, nu = rng.uniform(0.2, 1.3, steps), rng.uniform(0, 1, steps), rng.uniform(0.4, 1.5, steps)
@@ -244,6 +243,13 @@ def test_crooked_maps_and_broken_neighbours_stay_below_the_hull(seed):
         maps.append(smooth)
         broken.append(lambda x, smooth=smooth, signs=signs: smooth(x) + signs[np.searchsorted(edges, x)])
     p, q = (last_density(chain, nu, 0.0, end) for chain in (maps, broken))
-    mu = hull_mu(c, s, nu)
-    for epsilon in mu * np.array([0.0, 0.5, 1.0, 2.0, 3.0]):
-        assert delta(p, q, epsilon, end[1] - end[0]) <= gdp.delta_of_mu(mu, epsilon) * 1.002
+    mu, cell = hull_mu(c, s, nu), end[1] - end[0]
+    return max(delta(p, q, k * mu, cell) / gdp.delta_of_mu(mu, k * mu) for k in (0.0, 0.5, 1.0, 2.0, 3.0))
+
+
+@pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.long)])
+def test_crooked_maps_and_broken_neighbours_stay_below_the_hull(seeds):
+    """Any Lipschitz map, and a neighbour that is none, within the shift of it: one Lipschitz map is enough."""
+    ratios = [worst_ratio(seed) for seed in seeds]
+    assert max(ratios) <= 1.001
+    assert max(ratios) > 0.5  # some come near

@@ -43,6 +43,7 @@ FLOORS = [
     "jobs",
     "statements",
     "fitting",
+    "baselines",
     "pending",
     "request",
     "tabular",
@@ -54,7 +55,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "jobs": ["parts", "stochastic", "__init__"],
+    "jobs": ["parts", "stochastic", "langevin", "hybrid", "__init__"],
     "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
@@ -71,7 +72,15 @@ INSIDE = {
         "__init__",
     ],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
-    "samplers": ["sampler", "sgld", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "__init__"],
+    "samplers": ["sampler", "sgld", "langevin", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "hybrid", "__init__"],
+    "baselines": [
+        "release",
+        "minimum",
+        "output_perturbation",
+        "objective_perturbation",
+        "sufficient_statistics",
+        "__init__",
+    ],
     "report": ["effects", "content", "page", "__init__"],
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
     "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],

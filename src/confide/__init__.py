@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
     from confide.posterior import NotPrivateWarning, Posterior
-    from confide.samplers import Sampler, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
+    from confide.samplers import Sampler, hybrid, langevin, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
@@ -53,6 +53,8 @@ _HOMES = {
     "gdp_epsilon": "accounting",
     "gdp_mu": "accounting",
     "guarantee": "accounting",
+    "hybrid": "samplers",
+    "langevin": "samplers",
     "last_iterate_mu": "contractions",
     "plan": "planning",
     "psgld": "samplers",
@@ -68,6 +70,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "baselines",
     "batches",
     "budget",
     "calibration",
@@ -134,6 +137,8 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "guarantee",
+    "hybrid",
+    "langevin",
     "last_iterate_mu",
     "plan",
     "psgld",

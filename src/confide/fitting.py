@@ -120,7 +120,7 @@ def completed(
     sampler = sgld() if sampler is None else sampler
     checks.instance(Sampler, sampler=sampler)
     checks.one_of(noises.NOISES, noise=noise)
-    if not sampler.temperature > 0:
+    if sampler.temperature is not None and not sampler.temperature > 0:
         raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")

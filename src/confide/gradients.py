@@ -166,6 +166,20 @@ class ClippedSum:
                 residual = residual * scale[:, None]
         return Sum(self._product(inputs, residual).ravel(), jnp.sum(batch.real & ~finite))
 
+    def in_double(self, position: jax.Array, batch: Batch) -> jax.Array:
+        """The clipped sum of one chunk of a linear model, from the scores on in double precision.
+
+        Several scores of a record are not cut: their gradients are bounded by the norm of the rows.
+        """
+        assert self.linear is not None
+        inputs, labels = (array.astype(jnp.float64) for array in batch.arrays)
+        inputs, residual = self._residual(position, batch._replace(arrays=(inputs, labels)))
+        if batch.reach is not None and residual.ndim == 1:
+            reach = batch.reach.astype(jnp.float64)
+            residual = jnp.clip(residual, -reach, reach)
+        residual = jnp.where(_column(batch.real, residual), residual, 0.0)
+        return jnp.tensordot(inputs, residual, (0, 0)).ravel()
+
     def contributions(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
         return self._rows(position, batch, factor)[0]

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from confide.budget import Budget
-from confide.jobs import stochastic
+from confide.jobs import hybrid, langevin, stochastic
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
 from confide.jobs.stochastic import STEPS, bounded_clip, described, plain_job, private_job
 from confide.models.model import Model
-from confide.samplers import Sampler
+from confide.samplers import Hybrid, Langevin, Sampler
 
 __all__ = [
     "STEPS",
@@ -32,4 +32,8 @@ def planned(
     model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
 ) -> Planned:
     """The run that the budget pays for."""
+    if isinstance(sampler, Hybrid):
+        return hybrid.planned(planned, model, data, budget, sampler, asked, key)
+    if isinstance(sampler, Langevin):
+        return langevin.planned(model, data, budget, sampler, asked, key)
     return stochastic.planned(model, data, budget, sampler, asked, key)

@@ -1,5 +1,7 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
+from confide.samplers.hybrid import Hybrid, hybrid
+from confide.samplers.langevin import Langevin, langevin
 from confide.samplers.psgld import psgld
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgfs import sgfs
@@ -8,4 +10,16 @@ from confide.samplers.sgld import sgld
 from confide.samplers.sgnht import sgnht
 from confide.samplers.wang2015 import wang2015_sgld
 
-__all__ = ["Sampler", "psgld", "sgfs", "sghmc", "sgld", "sgnht", "wang2015_sgld"]
+__all__ = [
+    "Hybrid",
+    "Langevin",
+    "Sampler",
+    "hybrid",
+    "langevin",
+    "psgld",
+    "sgfs",
+    "sghmc",
+    "sgld",
+    "sgnht",
+    "wang2015_sgld",
+]

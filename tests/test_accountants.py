@@ -27,6 +27,9 @@ EVENTS = {
     "schedule": events.gaussian(4 * np.arange(1, 21) ** (1 / 6), 0.02),
     "two schedules": events.gaussian(np.linspace(4, 9, 10), np.linspace(0.01, 0.05, 10)),
     "pure": events.Release(epsilon=0.3),
+    "last iterates": events.LastIterates(
+        step_sizes=0.01, releases=(50, 80), strong_convexity=1.0, smoothness=99.0, gradient_bound=0.3
+    ),
     "mixed": MIXED,
 }
 

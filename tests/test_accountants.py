@@ -27,6 +27,9 @@ EVENTS = {
     "schedule": events.gaussian(4 * np.arange(1, 21) ** (1 / 6), 0.02),
     "two schedules": events.gaussian(np.linspace(4, 9, 10), np.linspace(0.01, 0.05, 10)),
     "pure": events.Release(epsilon=0.3),
+    "last iterates": events.LastIterates(
+        step_sizes=0.01, releases=(50, 80), strong_convexity=1.0, smoothness=99.0, gradient_bound=0.3
+    ),
     "mixed": MIXED,
 }
 
@@ -159,6 +162,19 @@ def test_pure_releases_compose_as_randomised_response():
     event = events.Composition(events=(events.Release(epsilon=epsilon),), repeats=count)
     assert exact <= accountants.profile(event).delta(target) <= exact * 1.01
     assert math.isclose(accountants.profile(event).epsilon(0.0), epsilon * count)
+
+
+def test_one_pure_release_is_randomised_response_exactly():
+    """Against the same release beside a Gaussian one that reveals next to nothing, which goes through the tables."""
+    alone = accountants.profile(events.Release(epsilon=1.5))
+    beside = accountants.profile(events.compose(events.Release(epsilon=1.5), events.GaussianRelease(mu=1e-7)))
+    for delta in (1e-5, 0.1):
+        assert alone.epsilon(delta) == pytest.approx(math.log(math.exp(1.5) - delta * (1 + math.exp(1.5))), rel=1e-9)
+        assert alone.epsilon(delta) <= beside.epsilon(delta)  # tables are made for small deltas
+        assert alone.delta(alone.epsilon(delta)) == pytest.approx(delta, rel=1e-6)
+    assert beside.epsilon(1e-5) <= alone.epsilon(1e-5) * 1.001
+    assert alone.epsilon(0.9) == 0.0
+    assert alone.delta(1.5) < 1e-12
 
 
 def test_delta_zero_needs_pure_releases():

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from confide import events
 from confide.checks import Refused
-from confide.events import Composition, GaussianRelease, GaussianSchedule, GaussianSteps, Release
+from confide.events import (
+    BoundedPosteriorSample,
+    Composition,
+    GaussianRelease,
+    GaussianSchedule,
+    GaussianSteps,
+    LastIterates,
+    PosteriorSample,
+    Release,
+)
 
 steps = st.builds(
     GaussianSteps,
@@ -23,7 +32,37 @@ schedules = st.lists(st.tuples(st.floats(0.1, 100), st.floats(1e-6, 1)), min_siz
     )
 )
 releases = st.builds(Release, epsilon=st.floats(1e-3, 5), delta=st.just(0.0) | st.floats(1e-30, 1e-3))
-leaves = st.one_of(steps, schedules, releases, st.builds(GaussianRelease, mu=st.floats(1e-3, 5)))
+iterates = st.builds(
+    lambda stretches, sizes, **more: LastIterates(
+        releases=tuple(np.cumsum(stretches).tolist()),
+        step_sizes=sizes[0] if len(sizes) == 1 else np.resize(sizes, sum(stretches)),
+        **more,
+    ),
+    stretches=st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    sizes=st.lists(st.floats(1e-6, 0.02), min_size=1, max_size=3),
+    strong_convexity=st.floats(1e-3, 10),
+    smoothness=st.floats(10, 90),
+    gradient_bound=st.floats(0.1, 3),
+    temperature=st.floats(0.1, 2),
+)
+samples = st.builds(
+    PosteriorSample,
+    gradient_bound=st.floats(0.01, 1),
+    strong_convexity=st.floats(1, 10),
+    likelihood_power=st.floats(0.01, 1),
+    draws=st.integers(1, 3),
+    total_variation=st.just(0.0) | st.floats(1e-12, 1e-6),
+)
+bounded = st.builds(
+    BoundedPosteriorSample,
+    log_likelihood_bound=st.floats(0.01, 1),
+    power=st.floats(0.01, 1),
+    draws=st.integers(1, 3),
+    total_variation=st.just(0.0) | st.floats(1e-12, 1e-6),
+)
+leaves = st.one_of(
+    steps, schedules, releases, st.builds(GaussianRelease, mu=st.floats(1e-3, 5)), iterates, samples, bounded
+)
 any_event = st.recursive(
     leaves,
     lambda inner: st.builds(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
     from confide.samplers import (
         Sampler,
+        hybrid,
         langevin,
         one_posterior_sample,
         psgld,
@@ -64,6 +65,7 @@ _HOMES = {
     "gdp_epsilon": "accounting",
     "gdp_mu": "accounting",
     "guarantee": "accounting",
+    "hybrid": "samplers",
     "langevin": "samplers",
     "last_iterate_mu": "contractions",
     "one_posterior_sample": "samplers",
@@ -82,6 +84,7 @@ _MODULES = (
     "accountants",
     "accounting",
     "balls",
+    "baselines",
     "batches",
     "budget",
     "calibration",
@@ -151,6 +154,7 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "guarantee",
+    "hybrid",
     "langevin",
     "last_iterate_mu",
     "one_posterior_sample",

@@ -9,9 +9,8 @@ from confide import accountants, checks, events
 from confide.accountants.profiles import Profile
 from confide.budget import Guarantee
 from confide.checks import Refused
+from confide.events import EVERY_ITERATE as EVERY_ITERATE
 from confide.events import Event, Neighbours
-
-EVERY_ITERATE = "every iterate of the run, thinned or not, and anything computed from them"
 
 
 class ApproximateWarning(UserWarning):
@@ -126,12 +125,13 @@ def guarantee(
     delta: float,
     neighbours: Neighbours = "add-remove",
     accountant: str = "pld",
-    released: str = EVERY_ITERATE,
+    released: str | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Guarantee:
     """Price an event and write down everything that the price rests on.
 
-    Approximate prices are refused: a guarantee is an upper bound or nothing.
+    Approximate prices are refused: a guarantee is an upper bound or nothing. `released` says in words what may be
+    published, where the event's own words will not do.
     """
     checks.instance(tuple, assumptions=assumptions)
     spent = certified_profile(event, neighbours, accountant).epsilon(delta)
@@ -144,7 +144,7 @@ def guarantee(
         neighbours=neighbours,
         event=event,
         accountant=accountant,
-        released=released,
+        released=event.released() if released is None else released,
         assumptions=sentences,
     )
 

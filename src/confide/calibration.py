@@ -81,11 +81,13 @@ def calibrate_noise(
     accountant: str = "pld",
     neighbours: Neighbours = "add-remove",
     profile: Any = None,
+    beside: Event | None = None,
 ) -> float:
     """The least noise multiplier with which the steps are (epsilon, delta)-DP.
 
     Args:
         profile: relative noise of each step, where steps differ; the answer is the factor to multiply it by.
+        beside: another release that the same budget pays for.
 
     >>> round(calibrate_noise(epsilon=1.0, delta=1e-5), 3)
     3.731
@@ -96,9 +98,14 @@ def calibrate_noise(
     events.gaussian(shape, sampling_probability, steps)  # refuse bad arguments before any work
     count = steps or np.size(shape) if np.ndim(sampling_probability) == 0 else np.size(sampling_probability)
     start = _guess(budget, float(np.mean(sampling_probability)), float(count))
-    return _noise_scale(
-        budget, lambda scale: events.gaussian(scale * shape, sampling_probability, steps), accountant, start
-    )
+    others = () if beside is None else (beside,)
+    if others and certified_profile(events.compose(*others), neighbours, accountant).epsilon(delta) >= epsilon:
+        raise Refused("the release beside the steps takes the whole budget: give it a smaller share")
+
+    def event(scale: float) -> Event:
+        return events.compose(events.gaussian(scale * shape, sampling_probability, steps), *others)
+
+    return _noise_scale(budget, event, accountant, start)
 
 
 def calibrate_steps(

@@ -49,26 +49,39 @@ def hull_mu(contractions: Any, shifts: Any, noises: Any) -> float:
         lipschitz, moved, noise = np.broadcast_arrays(lipschitz, moved, noise)
     except ValueError:
         raise Refused("contractions, shifts and noises differ in length: give one number for each step") from None
-    later = np.append(np.cumprod(lipschitz[:0:-1])[::-1], 1.0)
-    widths, heights = np.square(later * noise), later * moved
-    with np.errstate(over="ignore"):
-        slopes = moved / (np.maximum(later, np.finfo(float).tiny) * noise * noise)
-    if np.all(slopes[1:] <= slopes[:-1]):  # above the straight line
-        squared = math.fsum(heights) ** 2 / math.fsum(widths)
-    else:
-        squared = _hull(widths, heights)
-    return math.sqrt(squared) * (1 + 4e-16 * noise.size) if noise.size > 1 else math.sqrt(squared)
+    if noise.size == 1:
+        return float(moved[0] / noise[0])
+    with np.errstate(divide="ignore", over="ignore"):
+        logs = np.log(lipschitz), np.log(moved), 2 * np.log(noise)
+    return _hull_mu(*(column.tolist() for column in logs))
 
 
-def _hull(widths: np.ndarray, heights: np.ndarray) -> float:
-    """Pool neighbours until the slopes rise: what is left are the segments of the lower convex hull."""
-    segments: list[tuple[float, float]] = []
-    for width, height in zip(widths.tolist(), heights.tolist(), strict=True):
-        while segments and segments[-1][1] * width >= height * segments[-1][0]:
-            before = segments.pop()
-            width, height = width + before[0], height + before[1]
-        segments.append((width, height))
-    return math.fsum(height**2 / width for width, height in segments if height)
+def _hull_mu(contractions: list[float], heights: list[float], widths: list[float]) -> float:
+    """Pool neighbours until the slopes rise: what is left are the segments of the lower convex hull.
+
+    All in logarithms, and each segment in the scale of its own last step, so that no product of many contractions
+    vanishes or overflows: pooling two segments that should stay apart would claim too little.
+    """
+    segments: list[tuple[float, float, float]] = []
+    largest = 0.0  # of the logarithms, which are off by so many roundings
+    for product, height, width in zip(contractions, heights, widths, strict=True):
+        while segments and segments[-1][1] - segments[-1][2] >= product + height - width:
+            before, height_before, width_before = segments.pop()
+            height = _log_sum(height_before + product, height)
+            width = _log_sum(width_before + 2 * product, width)
+            product += before
+        segments.append((product, height, width))
+        largest = max([largest, *(abs(value) for value in segments[-1] if math.isfinite(value))])
+    exponents = [2 * height - width for _, height, width in segments]
+    if max(exponents) > 700:
+        return math.inf
+    return math.sqrt(math.fsum(map(math.exp, exponents))) * (1 + 4e-16 * len(widths) * (1 + largest))
+
+
+def _log_sum(first: float, second: float) -> float:
+    """log(e^first + e^second)."""
+    low, high = min(first, second), max(first, second)
+    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 
 
 def last_iterate_mu(step_sizes: Any, strong_convexity: float, sensitivity: float, temperature: float = 1.0) -> float:

@@ -85,6 +85,13 @@ def own(source: jax.Array, mark: str) -> jax.Array:
     return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
 
 
+def separate(source: Any, label: str) -> Any:
+    """Another source of the same kind, for another part of the run."""
+    if isinstance(source, SecureSource):
+        return SecureSource(hashlib.sha256(source.key + f"confide part {label}".encode()).digest())
+    return derived(source, "part", label)
+
+
 def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normals in double precision."""
     return jax.random.normal(key, shape, jnp.float64)
@@ -93,6 +100,20 @@ def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def added(total: jax.Array, scale: jax.Array, standard: jax.Array) -> jax.Array:
     """The noisy sum: standard deviation `scale`."""
     return total.astype(jnp.float64) + scale * standard
+
+
+def around(point: np.ndarray, scale: float, key: jax.Array, *, spherical: bool = False) -> np.ndarray:
+    """A point with noise in double precision: Gaussian of standard deviation `scale` in every coordinate, or spherical.
+
+    Spherical noise has a density proportional to exp(-||b|| / scale): a uniform direction, and a length that is a sum
+    of as many exponentials as there are coordinates, which is Gamma distributed.
+    """
+    with jax.enable_x64(True):
+        standard = np.asarray(normals(key, point.shape))
+        if spherical:
+            lengths = np.asarray(jax.random.exponential(derived(key, "length"), point.shape, jnp.float64))
+            standard = standard * (math.fsum(lengths) / math.sqrt(float(standard @ standard)))
+    return point + scale * standard
 
 
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from confide.accountants import profile
@@ -12,54 +13,66 @@ from confide.posterior import Diagnostics
 
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    """The plan for the terminal."""
+    budget, first = plan["budget"], plan.get("first")
+    lines = [f"{plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by {plan['sampler']}"]
+    if first is not None:
+        lines += [f"each chain starts at a draw by {first['sampler']}, then {plan['then']}:", *_course(first)]
+    lines += _course(plan)
+    lines.append(
+        f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
+        f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, plan)
+    )
+    if risk := risky(guarantee, plan):
+        lines.append(risk)
+    return "confide plan: " + "\n  ".join(lines)
+
+
+def _course(plan: dict[str, Any]) -> list[str]:
+    """What the steps are, and how far they lead."""
     if plan["sampler"] == "ops":
-        return _sample(plan, guarantee)
+        return _sample(plan)
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
     full = plan["batch_size"] == plan["records"]
     batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
-    budget = plan["budget"]
-    return "\n".join(
-        (
-            f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, "
-            f"by {plan['sampler']} at temperature {plan['temperature']:g}",
-            f"  {plan['chains']} x {plan['steps']} steps of size {size}, {batches}, "
-            f"clip {plan['clip']:g}; {plan['draws']} draws kept of each chain",
-            f"  diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
+    steps = f"{plan['chains']} x {plan['steps']} steps of size {size}, {batches}, clip {plan['clip']:g}"
+    if "likelihood_power" not in plan:
+        return [
+            f"{steps}, temperature {plan['temperature']:g}; {plan['draws']} draws kept of each chain",
+            f"diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
             f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
-            f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
-            f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, budget),
-            *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
-        )
-    )
+        ]
+    released = "the last iterate alone is" if plan["draws"] == 1 else f"{plan['draws']} iterates are"
+    settled = 1 - math.exp(-2 * plan["settled"])
+    return [
+        f"{steps}, rows within norm {plan['norm_bound']:.4g}; {released} released of each chain",
+        f"the likelihood counts to the power {plan['likelihood_power']:.3g}; where the records say nothing, "
+        f"{settled:.0%} of the prior's variance is reached",
+    ]
 
 
-def _sample(plan: dict[str, Any], guarantee: Guarantee) -> str:
-    """The plan of a posterior sample."""
-    tight, power, total = plan["bound"] == "tight", plan["likelihood_power"], plan["chains"] * plan["draws"]
-    if tight:
+def _sample(plan: dict[str, Any]) -> list[str]:
+    """What is drawn, and by which chains."""
+    power, total = plan["likelihood_power"], plan["chains"] * plan["draws"]
+    if plan["bound"] == "tight":
         whole = "no gradient is cut" if plan["clip"] is None else f"gradients clipped to {plan['clip']:.4g}"
-        held = f"likelihood to the power {power:.4g}, {whole}, the prior as it is"
+        held = f"the likelihood counts to the power {power:.3g}, {whole}; the prior as it is"
     else:
-        limit = f"|log likelihood| of a record at most {plan['log_likelihood_bound']:.4g}"
         where = "by a cut" if plan["radius"] is None else f"by holding the parameters within {plan['radius']:.4g} of 0"
-        held = f"likelihood and prior to the power {power:.4g}; {limit}, {where}"
-    rows = "" if plan["norm_bound"] is None else f"; rows scaled down to norm {plan['norm_bound']:.4g} where longer"
-    several = "one draw" if total == 1 else f"{total} draws, each paid for"
-    spare = guarantee.epsilon < 0.9 * plan["budget"]["epsilon"] and power >= 1
-    lines = (
-        f"confide plan: {several} from the posterior of {plan['model']} with {plan['parameters']} parameters on "
-        f"{plan['records']} records, by the {plan['bound']} bound",
-        f"  {held}{rows}",
-        f"  {plan['hidden_chains']} hidden chains of {plan['warmup']} + {plan['samples']} transitions "
+        held = (
+            f"likelihood and prior count to the power {power:.3g}; |log likelihood| of a record is at most "
+            f"{plan['log_likelihood_bound']:.4g}, {where}"
+        )
+    rows = "" if plan["norm_bound"] is None else f", rows within norm {plan['norm_bound']:.4g}"
+    several = "one draw" if total == 1 else f"{total} draws, each paid for,"
+    return [
+        f"{several} from the tempered posterior by the {plan['bound']} bound{rows}",
+        held,
+        f"{plan['hidden_chains']} hidden chains of {plan['warmup']} + {plan['samples']} transitions "
         f"({plan['algorithm']}); a draw is where a chain ends, taken to be exact",
-        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
-        f"of a budget of {plan['budget']['epsilon']:g}"
-        + ("; this is the posterior itself, and the rest could pay for more draws" if spare else ""),
-        *([f"  {risky(guarantee, plan)}"] if risky(guarantee, plan) else []),
-    )
-    return "\n".join(lines)
+    ]
 
 
 def hidden(found: Diagnostics) -> str:
@@ -70,9 +83,11 @@ def hidden(found: Diagnostics) -> str:
     )
 
 
-def _rest(guarantee: Guarantee, budget: dict[str, Any]) -> str:
-    if guarantee.epsilon > 0.9 * budget["epsilon"]:
+def _rest(guarantee: Guarantee, plan: dict[str, Any]) -> str:
+    if guarantee.epsilon > 0.9 * plan["budget"]["epsilon"]:
         return ""
+    if "likelihood_power" in plan:
+        return "; the likelihood counts in full, and the rest is not needed"
     return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
 

@@ -149,6 +149,11 @@ class PLD(Profile):
     def _gaussian(self) -> bool:
         return not self.parts.counts.size and not self.parts.epsilons.size
 
+    @property
+    def _response(self) -> bool:
+        """Whether all there is is one pure release: no worse than randomised response, whose profile is known."""
+        return self._size == 1 and self.parts.epsilons.size == 1
+
     def _ceiling(self, order: Order) -> float:
         """No loss is above this: pure releases are bounded, and so is the gain from a record that was not there."""
         if self.parts.squared_mu or (self.parts.counts.size and order != "add"):
@@ -159,13 +164,16 @@ class PLD(Profile):
     def _delta(self, epsilon: float) -> float:
         if self._gaussian:
             return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
+        if self._response:  # (e^pure - e^epsilon) / (1 + e^pure)
+            pure = float(self.parts.epsilons[0])
+            return max(0.0, -math.expm1(epsilon - pure) / (1 + math.exp(-pure))) * (1 + 1e-12)
         found = max(self._delta_in_order(order, epsilon) for order in self._orders)
         if self.parts.counts.size > FEW_KINDS:
             return found
         return min(found, moments.Moments(self.event, self.neighbours)._delta(epsilon))
 
     def _rough_delta(self, epsilon: float) -> float:
-        if self._gaussian:
+        if self._gaussian or self._response:
             return self._delta(epsilon)
         return min(1.0, max(self._delta_in_order(order, epsilon, SMALLEST_GRID) for order in self._orders))
 
@@ -189,6 +197,10 @@ class PLD(Profile):
     def _epsilon(self, delta: float) -> float:
         if self._gaussian:
             return gdp.epsilon_of_mu(math.sqrt(self.parts.squared_mu), delta) if self.parts.squared_mu else 0.0
+        if self._response:
+            pure = float(self.parts.epsilons[0])
+            missed = delta * (1 + math.exp(-pure))
+            return max(0.0, pure + math.log1p(-missed)) * (1 + 1e-12) if missed < 1 else 0.0
         found = 0.0
         for order in self._orders:
             if self._ceiling(order) > found:

@@ -19,12 +19,13 @@ import numpy as np
 
 from confide import checks
 from confide.checks import Refused
-from confide.events.event import NEIGHBOURS, SENSITIVITY, Event, Neighbours, Parts, tally
+from confide.events.event import EVERY_ITERATE, NEIGHBOURS, SENSITIVITY, Event, Neighbours, Parts, tally
 from confide.events.gaussian import GaussianSchedule, GaussianSteps
 from confide.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.events.releases import GaussianRelease, Release
 
 __all__ = [
+    "EVERY_ITERATE",
     "NEIGHBOURS",
     "SENSITIVITY",
     "BoundedPosteriorSample",
@@ -85,6 +86,9 @@ class Composition(Event):
 
     def assumptions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(sentence for event in self.events for sentence in event.assumptions()))
+
+    def released(self) -> str:
+        return "; ".join(dict.fromkeys(event.released() for event in self.events))
 
     def summary(self) -> str:
         listed = "; ".join(event.summary() for event in self.events)

@@ -11,6 +11,7 @@ from confide.checks import Refused
 
 Neighbours = Literal["add-remove", "replace-one"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("add-remove", "replace-one")
+EVERY_ITERATE = "every iterate of the run, thinned or not, and anything computed from them"
 SENSITIVITY = {"add-remove": 1.0, "replace-one": 2.0}  # of a sum of clipped contributions, in clips
 
 
@@ -60,6 +61,10 @@ class Event:
     def assumptions(self) -> tuple[str, ...]:
         """What the price rests on, in plain sentences."""
         return ()
+
+    def released(self) -> str:
+        """What may be published at this price."""
+        return EVERY_ITERATE
 
     def summary(self) -> str:
         """A few words for a table."""

@@ -10,6 +10,8 @@ from confide import checks
 from confide.checks import Refused
 from confide.events.event import NEIGHBOURS, Event, Neighbours, Parts, parts_of
 
+DECLARED = "what was declared, and anything computed from it"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GaussianRelease(Event):
@@ -30,6 +32,9 @@ class GaussianRelease(Event):
 
     def assumptions(self) -> tuple[str, ...]:
         return (f"A release is Gaussian-DP with mu = {self.mu:.6g} for {self.neighbours} neighbours, as declared.",)
+
+    def released(self) -> str:
+        return DECLARED
 
     def summary(self) -> str:
         return f"Gaussian-DP release, mu {self.mu:.4g}"
@@ -74,6 +79,9 @@ class Release(Event):
         return (
             f"A release is ({self.epsilon:.6g}, {self.delta:.3g})-DP for {self.neighbours} neighbours, as declared.",
         )
+
+    def released(self) -> str:
+        return DECLARED
 
     def summary(self) -> str:
         return f"release of epsilon {self.epsilon:.4g}" + (f", delta {self.delta:.3g}" if self.delta else "")

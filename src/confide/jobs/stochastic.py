@@ -63,9 +63,15 @@ class Parts(NamedTuple):
 
 
 def private_job(
-    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+    model: Model,
+    data: tuple[np.ndarray, ...],
+    budget: Budget,
+    sampler: Sampler,
+    asked: Asked,
+    key: jax.Array,
+    beside: Event | None = None,
 ) -> tuple[Job, Event]:
-    """The run that the budget pays for, and its event."""
+    """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
     clip = checks.positive(clip=_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
@@ -87,7 +93,7 @@ def private_job(
         sizes, final = sampler.step_sizes(steps)
         if not final:
             left = replace(budget, delta=budget.delta - chains * reserved)
-            sizes = sizes * _factor(sampler, setting, sizes, chains, left)
+            sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
     kernel = sampler.build(sampler, setting, sizes)
     event = kernel.event()
     if overflowing is not None:
@@ -101,11 +107,13 @@ def planned(
 ) -> Planned:
     job, event = private_job(model, data, budget, sampler, asked, key)
 
-    def until(step: int) -> Event:
-        so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-        return events.compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+    return Planned(model, data, job, event, described(model, sampler, job), lambda step: until(job, step))
 
-    return Planned(model, data, job, event, described(model, sampler, job), until)
+
+def until(job: Job, step: int) -> Event:
+    """The first steps of the run."""
+    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
+    return events.compose(gaussian_event(job.setting, so_far), repeats=job.chains)
 
 
 def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
@@ -184,7 +192,9 @@ def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains
     return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
 
 
-def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget) -> float:
+def _factor(
+    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
+) -> float:
     """The largest number that the step sizes may be multiplied by."""
     exact = replace(setting, secure=False)
     unit = noise_multipliers(exact, sampler.build(sampler, exact, sizes).controls)
@@ -196,6 +206,7 @@ def _factor(sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, 
         sampling_probability=setting.sampling_probability,
         steps=chains * unit.size,
         profile=None if equal else np.tile(unit, chains),
+        beside=beside,
     )
     wanted = factor * (np.ones(1) if equal else unit)
     if setting.secure:  # s / (1 + s c) = wanted, solved for s

@@ -171,8 +171,9 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         )
     if "diffusion_time" in plan:
         sentences.append(
-            f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
-            f"than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than of the data."
+            f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by "
+            f"less than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than "
+            "of the data."
         )
     bound = plan.get("norm_bound")
     if plan.get("clip") is not None and bound is not None:

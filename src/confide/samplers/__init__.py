@@ -1,5 +1,6 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
+from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
 from confide.samplers.ops import OnePosteriorSample, one_posterior_sample
 from confide.samplers.psgld import psgld
@@ -11,9 +12,11 @@ from confide.samplers.sgnht import sgnht
 from confide.samplers.wang2015 import wang2015_sgld
 
 __all__ = [
+    "Hybrid",
     "Langevin",
     "OnePosteriorSample",
     "Sampler",
+    "hybrid",
     "langevin",
     "one_posterior_sample",
     "psgld",

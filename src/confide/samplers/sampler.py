@@ -77,7 +77,10 @@ def _evaluated(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndar
         if values.shape not in ((), (steps,)):
             raise TypeError
     except Exception:  # not written for arrays
-        values = np.array([float(schedule(step)) for step in range(steps)], np.float64)
+        try:
+            values = np.array([float(schedule(step)) for step in range(steps)], np.float64)
+        except Exception as error:
+            raise Refused(f"{name} is not a function of the step alone: {str(error).splitlines()[0][:100]}") from None
     values = np.broadcast_to(values, (steps,))
     wrong = np.flatnonzero(~((values > 0) & np.isfinite(values)))
     if wrong.size:

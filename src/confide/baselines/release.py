@@ -1,0 +1,175 @@
+"""What the baselines share: one release of parameters, priced and charged before the records are used.
+
+The order is the promise, as in `confide.fit`: everything is checked and priced, then the ledger is charged, then the
+noise gets its key and the records are used. After the charge nothing is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from confide import accounting, charges, checkpoints, checks, convexity
+from confide import noise as noises
+from confide.budget import Budget, Guarantee
+from confide.checks import Refused
+from confide.events import Event
+from confide.inputs import checked_data
+from confide.ledger import Ledger
+from confide.models.model import Model
+from confide.posterior import Posterior
+
+SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
+_SENTENCES = (
+    "What the model says of one record depends on that record and the parameters alone.",
+    "Floating-point numbers of double precision stand for the real numbers of the noise; the release is rounded to "
+    "single precision.",
+)
+_GIVEN = (
+    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
+    "from the records and from all settings."
+)
+SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma distribution: no Gaussian is involved."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A checked request, with every row of the data within the norm bound of the model."""
+
+    model: Model
+    data: tuple[np.ndarray, ...]
+    budget: Budget
+    account: tuple[Ledger, str] | None
+    given: bool
+    source: jax.Array
+
+    @property
+    def records(self) -> int:
+        return len(self.data[0])
+
+    @property
+    def size(self) -> int:
+        """How many parameters there are."""
+        assert self.model.linear is not None
+        return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paid:
+    """What a release may use once it is charged."""
+
+    guarantee: Guarantee
+    plan: dict[str, Any]
+    source: jax.Array
+
+    def key(self, purpose: str) -> jax.Array:
+        return noises.derived(self.source, purpose)
+
+
+def checked(
+    model: Model,
+    data: Any,
+    budget: Budget,
+    key: Any,
+    ledger: Ledger | str | os.PathLike[str] | None,
+    dataset: str | None,
+) -> Request:
+    checks.instance(Budget, budget=budget)
+    account = charges.opened(ledger, dataset)
+    source = noises.derived(noises.as_key(key), "release")
+    model, arrays = convexity.prepared(model, checked_data(model, data))
+    return Request(model=model, data=arrays, budget=budget, account=account, given=key is not None, source=source)
+
+
+def needs_delta(budget: Budget, remedy: str) -> float:
+    """The delta of the budget, refused where it is 0."""
+    if budget.delta == 0:
+        raise Refused(f"delta = 0 cannot be met with Gaussian noise: give delta in (0, 1), such as 1e-6, or {remedy}")
+    return budget.delta
+
+
+def paid(
+    request: Request,
+    event: Event,
+    plan: dict[str, Any],
+    *,
+    released: str,
+    note: str,
+    assumptions: tuple[str, ...] = (),
+    verbose: bool = True,
+) -> Paid:
+    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given."""
+    budget, model = request.budget, request.model
+    guarantee = accounting.guarantee(
+        event,
+        delta=budget.delta,
+        neighbours=budget.neighbours,
+        released=released,
+        assumptions=(*assumptions, *_SENTENCES, *([_GIVEN] if request.given else [])),
+    )
+    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
+        raise Refused(
+            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: give a larger "
+            "delta"
+        )
+    plan = {
+        "model": model.name,
+        "norm_bound": model.linear.norm_bound if model.linear else None,
+        "records": request.records,
+        "parameters": request.size,
+        "chains": 1,
+        "draws": 1,
+        "noise": "default",
+        **plan,
+        "budget": budget.to_json(),
+        "epsilon": guarantee.epsilon,
+    }
+    if verbose:
+        print(_printed(plan, guarantee), file=sys.stderr)
+    source = request.source
+    if request.given:
+        details = {"event": event.to_json(), "settings": model.settings}
+        source = noises.own(source, checkpoints.fingerprint(plan | details, request.data))
+    if request.account is not None:
+        charge = charges.made(*request.account, event, note=note)
+        plan |= {"ledger": charges.entry(*request.account, charge)}
+    return Paid(guarantee=guarantee, plan=plan, source=source)
+
+
+def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | None = None) -> Posterior:
+    """Flat draws (draws, parameters) as the parameters of the model, in single precision."""
+    assert request.model.linear is not None
+    outputs = request.model.linear.outputs
+    shaped = np.asarray(draws, np.float32).reshape(1, len(draws), -1, *outputs)
+    columns = request.data[0].shape[1]
+    tree = {"weights": shaped[:, :, :columns]}
+    if request.model.linear.intercept:
+        tree["intercept"] = shaped[:, :, columns]
+    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.plan, model=model or request.model)
+
+
+_TOLD = ("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip")
+
+
+def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    settings = [f"{name.replace('_', ' ')} {_short(plan[name])}" for name in _TOLD if plan.get(name) is not None]
+    lines = [
+        f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by "
+        f"{plan['sampler'].replace('_', ' ')}",
+        f"  {', '.join(settings)}",
+        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), of a budget "
+        f"of {plan['budget']['epsilon']:g}",
+    ]
+    raised = plan.get("regularisation", 0.0) / plan.get("prior_regularisation", float("inf"))
+    if raised > 1 + 1e-9:
+        lines.insert(2, f"  the prior is too weak: the regularisation is {raised:.3g} times that of the prior")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

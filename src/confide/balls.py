@@ -13,56 +13,70 @@ were all directions in u, those of much data would have to follow how long u is.
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammainc, gammaln
 from scipy import special
 
-SMALLEST = 1e-290  # of F: below it, by the series
-TERMS = 64
+BEYOND = 1e-16  # 1 - F: from there on F is 1
 CENTRE = 1e-12
 
 
-def inside(coordinates: jax.Array, own: jax.Array, radius: jax.Array) -> jax.Array:
-    """The point of the ball; `own` is 1 for the directions of v and 0 for those of u."""
-    v, u = coordinates * own, coordinates * (1 - own)
+class Ball(NamedTuple):
+    """F(r) = e^(-x) sum_k x^(a + k) / Gamma(a + k + 1), with a = d / 2 and x = r^2 / 2."""
+
+    radius: Any
+    own: Any  # 1 for the directions of v, 0 for those of u
+    powers: Any  # a + k
+    constants: Any  # log Gamma(a + k + 1)
+
+
+def ball(radius: float, own: np.ndarray) -> Ball:
+    """As many terms of the series as F needs until it is 1, whatever directions v has."""
+    largest = float(special.gammainccinv(own.size / 2, BEYOND))
+    terms = math.ceil(largest + 10 * math.sqrt(largest) + 30)
+    powers = max(own.size - float(np.sum(own)), 1.0) / 2 + np.arange(terms)
+    return Ball(radius, own, powers, special.gammaln(powers + 1))
+
+
+def inside(coordinates: jax.Array, ball: Ball) -> jax.Array:
+    """The point of the ball."""
+    v, u = coordinates * ball.own, coordinates * (1 - ball.own)
     length = jnp.maximum(jnp.linalg.norm(u), CENTRE)
-    share = jnp.exp(_log_share(length, jnp.maximum(own.size - jnp.sum(own), 1.0)))
-    room = jnp.maximum(jnp.square(radius) - jnp.sum(jnp.square(v)), 0.0)
+    share = jnp.exp(_log_distribution(length, ball.powers, ball.constants) / (2 * ball.powers[0]))
+    room = jnp.maximum(jnp.square(ball.radius) - jnp.sum(jnp.square(v)), 0.0)
     return v + jnp.sqrt(room) * share / length * u
 
 
-def log_volume(coordinates: jax.Array, own: jax.Array, radius: jax.Array) -> jax.Array:
+def log_volume(coordinates: jax.Array, ball: Ball) -> jax.Array:
     """Of the ball in these coordinates; nothing where v is outside."""
-    room = jnp.square(radius) - jnp.sum(jnp.square(coordinates * own))
-    others = own.size - jnp.sum(own)
-    within = others / 2 * jnp.log(jnp.where(room > 0, room, 1.0)) - jnp.sum(jnp.square(coordinates * (1 - own))) / 2
-    return jnp.where(room > 0, within, -jnp.inf)
+    room = jnp.square(ball.radius) - jnp.sum(jnp.square(coordinates * ball.own))
+    others = ball.own.size - jnp.sum(ball.own)
+    within = others / 2 * jnp.log(jnp.where(room > 0, room, 1.0))
+    return jnp.where(room > 0, within - jnp.sum(jnp.square(coordinates * (1 - ball.own))) / 2, -jnp.inf)
 
 
 def stretch(length: float, radius: float, dimension: int) -> float:
     """||w|| / ||u|| where ||w|| = length and v = 0."""
     share = (length / radius) ** dimension
-    found = math.sqrt(2 * float(special.gammaincinv(dimension / 2, share))) if share > SMALLEST else 0.0
+    found = math.sqrt(2 * float(special.gammaincinv(dimension / 2, share)))  # zero where the share underflows
     return length / found if found > 0 else radius / math.sqrt(dimension + 2)
 
 
 @jax.custom_jvp
-def _log_share(length: jax.Array, dimension: jax.Array) -> jax.Array:
-    """log F^(1/d)."""
-    a, x = dimension / 2, jnp.square(length) / 2
-    plain = gammainc(a, x)
-    steps = jnp.cumprod(jnp.minimum(x / (a + np.arange(1, TERMS + 1)), 1.0))
-    series = a * jnp.log(x) - x - gammaln(a + 1) + jnp.log1p(jnp.sum(steps))
-    return jnp.where(plain > SMALLEST, jnp.log(jnp.maximum(plain, SMALLEST)), series) / dimension
+def _log_distribution(length: jax.Array, powers: jax.Array, constants: jax.Array) -> jax.Array:
+    """log F. Terms that a very long u would need are not there, and F is 1."""
+    x = jnp.square(length) / 2
+    series = jax.nn.logsumexp(powers * jnp.log(x) - constants) - x
+    return jnp.where(x < powers[-1] / 2, jnp.minimum(series, 0.0), 0.0)
 
 
-@_log_share.defjvp
-def _(primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    length, dimension = primals  # the dimension is given, and has no tangent
-    found = _log_share(length, dimension)
-    log_density = (dimension - 1) * jnp.log(length) - jnp.square(length) / 2
-    log_density -= (dimension / 2 - 1) * math.log(2) + gammaln(dimension / 2)
-    return found, jnp.exp(log_density - dimension * found) / dimension * tangents[0]
+@_log_distribution.defjvp
+def _(primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    length, powers, constants = primals  # all but the length are given, and have no tangent
+    found, a = _log_distribution(*primals), powers[0]
+    log_density = (2 * a - 1) * jnp.log(length) - jnp.square(length) / 2
+    log_density -= (a - 1) * math.log(2) + constants[0] - jnp.log(a)
+    return found, jnp.exp(log_density - found) * tangents[0]

@@ -152,6 +152,11 @@ def _seen(target: Target, given: Any) -> Callable[[jax.Array], jax.Array]:
 def diagnosed(draws: np.ndarray) -> Diagnostics:
     """The worst R-hat and effective sample size of all parameters."""
     arviz = load_arviz()
+    with np.errstate(all="ignore"):  # chains that never moved
+        return _diagnosed(arviz, draws)
+
+
+def _diagnosed(arviz: Any, draws: np.ndarray) -> Diagnostics:
     data = arviz.convert_to_dataset({"x": draws})
     found = np.atleast_1d(arviz.rhat(data)["x"].values), np.atleast_1d(arviz.ess(data)["x"].values)
     return Diagnostics(r_hat=float(np.max(found[0])), effective=float(np.min(found[1])))

@@ -146,12 +146,16 @@ class Posterior:
         return {"coords": {name: names[name] for name in dimensions}, "dims": {"weights": dimensions}}
 
     def summary(self) -> Any:
-        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ."""
+        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of one draw its value."""
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
-            return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+            if self.chains * self.size > 1:
+                return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+            with warnings.catch_warnings():  # one draw has no spread
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return load_arviz().summary(data, kind="stats")[["mean"]]
         finally:
             logging.disable(before)
 

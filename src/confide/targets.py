@@ -91,7 +91,7 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
     def arrays(data: tuple[np.ndarray, ...]) -> dict[str, Any]:
         found: dict[str, Any] = {"power": power, "bound": bound}
         if radius is not None:
-            found |= {"radius": radius, "own": np.zeros(size)}
+            found["ball"] = balls.ball(radius, np.zeros(size))
         if linear is not None:
             return found | _inputs(linear, data)
         return found | {"data": tuple(np.asarray(a, np.float64 if a.dtype.kind == "f" else a.dtype) for a in data)}
@@ -113,11 +113,10 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
         return Target(log_density, arrays, ridge)
 
     def parameters(coordinates: jax.Array, given: Any) -> jax.Array:
-        return _turned(given, balls.inside(coordinates, given["own"], given["radius"]))
+        return _turned(given, balls.inside(coordinates, given["ball"]))
 
     def seen(coordinates: jax.Array, given: Any) -> jax.Array:
-        volume = balls.log_volume(coordinates, given["own"], given["radius"])
-        return log_density(parameters(coordinates, given), given) + volume
+        return log_density(parameters(coordinates, given), given) + balls.log_volume(coordinates, given["ball"])
 
     return Target(seen, arrays, ridge, parameters)
 
@@ -161,7 +160,7 @@ def framed(model: Model, target: Target, given: dict[str, Any]) -> tuple[dict[st
     if not fits(model, outputs * features):
         return given, None
     hill, centre = _Hill(linear, given), np.zeros((features, outputs))
-    if "radius" in given:
+    if "ball" in given:
         return _in_ball(hill, target.ridge, given, centre)
     centre, matrices = hill.mode(target.ridge, centre)
     roots = [np.linalg.inv(np.linalg.cholesky(matrix)).T for matrix in matrices]
@@ -174,7 +173,7 @@ def _in_ball(hill: _Hill, ridge: float, given: dict[str, Any], centre: np.ndarra
     Directions in which the log likelihood curves by more than that keep their own coordinates; in those of the others
     that prior is standard normal, so its scale is their stretch.
     """
-    radius, size = given["radius"], centre.size
+    radius, size = given["ball"].radius, centre.size
     precision, room = (size + 2) / radius**2, radius**2 * size / (size + 2)
     for _ in range(WALL):
         centre, matrices = hill.mode(ridge + precision, centre)
@@ -196,7 +195,7 @@ def _in_ball(hill: _Hill, ridge: float, given: dict[str, Any], centre: np.ndarra
         seen = np.where(own > 0, seen * 0.9 * radius / length, seen)
     scale = np.where(own > 0, 1.0, stretch)
     factor = np.stack([np.diag(column) for column in (1 / np.sqrt(curvature) / scale).T])
-    return given | {"own": own.ravel(), "directions": directions}, Frame(seen / scale, factor)
+    return given | {"ball": balls.ball(radius, own.ravel()), "directions": directions}, Frame(seen / scale, factor)
 
 
 class _Hill(NamedTuple):

@@ -39,6 +39,7 @@ from confide.samplers.ops import Algorithm, OnePosteriorSample
 from confide.targets import Frame, Target
 
 RELEASED = "the released draws and anything computed from them; all other states of the chains stay secret"
+LEAST = 1e-3  # of what the budget would pay for, if nothing of delta were reserved: less is no sample of anything
 MARGIN = 1 - 1e-12  # of the power, so that its price rounds down
 APART = 20  # transitions between two draws of one chain, at least
 AGREED, ENOUGH = 1.05, 100  # R-hat and effective sample size
@@ -106,7 +107,8 @@ class SampleJob:
                 home = np.zeros(frame.centre.size)
             away = np.array(noise.normals(noise.derived(own, "apart"), home.shape))
             away *= 1.0 if frame is None else WIDER
-            for _ in range(NEARER):
+            everywhere = frame is not None and "ball" not in arrays
+            for _ in range(0 if everywhere else NEARER):
                 if np.isfinite(density(home + away, given, frame)):
                     break
                 away /= 2
@@ -205,13 +207,14 @@ def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
             draws=draws,
             total_variation=total_variation,
         )
-        return accountants.profile(event, "add-remove", "pld").epsilon(budget.delta) <= budget.epsilon
+        covered = event.parts("add-remove").failure < budget.delta
+        return covered and accountants.profile(event, "add-remove", "pld").epsilon(budget.delta) <= budget.epsilon
 
     low, high = 0.0, whole
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    if low == 0:
+    if low < LEAST * whole:
         raise _distance_too_large(total_variation, budget)
     return low
 

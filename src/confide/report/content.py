@@ -82,7 +82,7 @@ def gathered(
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
-    loss = priced.loss(guarantee.delta)
+    loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
     return Report(

@@ -1,6 +1,7 @@
 """One posterior sample: priced as it is drawn, drawn from what is priced, and silent about the rest."""
 
 import copy
+import itertools
 import math
 import pickle
 from dataclasses import replace
@@ -131,12 +132,13 @@ def test_own_power_is_taken_where_it_is_paid_for():
 # What the draws reveal, from exact densities
 
 
-GRID = np.linspace(-12, 12, 24_001)
+GRID = np.linspace(-12, 12, 6001)
 
 
-def densities(target, data):
-    """Of a one-dimensional target, on the grid, for data."""
-    arrays = target.arrays(data)
+def densities(target, records):
+    """Of a one-dimensional target, on the grid, for records (x, y); a row of zeros says nothing."""
+    rows = np.array([*records, *[(0.0, 0.0)] * (4 - len(records))], np.float32)
+    arrays = target.arrays((rows[:, :1], rows[:, 1]))
     with jax.enable_x64(True):
         values = np.asarray(jax.vmap(lambda theta: target.log_density(theta[None], arrays))(jnp.asarray(GRID)))
     weights = np.exp(values - values.max())
@@ -150,57 +152,46 @@ def true_delta(p, q, epsilon):
 WORST = [(1.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (0.5, 1.0)]  # records (x, y)
 
 
-def neighbours_of(neighbours):
-    """Pairs of small datasets in which one record decides most."""
+def pairs(target, neighbours):
+    """Densities of neighbours, small datasets in which one record decides most."""
     for size in (0, 3):
         base = [(1.0, 1.0)] * size
-        for one in WORST:
-            yield base, [*base, one]
-            if neighbours == "replace-one":
-                for other in WORST:
-                    yield [*base, one], [*base, other]
+        without, with_one = densities(target, base), [densities(target, [*base, one]) for one in WORST]
+        yield from ((without, found) for found in with_one)
+        if neighbours == "replace-one":
+            yield from itertools.combinations(with_one, 2)
 
 
-def as_arrays(records):
-    rows = np.array(records or [(0.0, 0.0)], np.float32)  # a row of zeros says nothing
-    return rows[:, :1], rows[:, 1]
-
-
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("clip", [None, 0.4])
-def test_tight_claim_holds_for_exact_densities(neighbours, clip):
-    model, worst = models.logistic_regression(1, norm_bound=1.0, prior_scale=1.5), 0.0
-    for power in (0.3, 1.0):
-        target = targets.convex(model, power, clip)
+def test_tight_claim_holds_for_exact_densities(clip):
+    model = models.logistic_regression(1, norm_bound=1.0, prior_scale=1.5)
+    for neighbours, power in itertools.product(("add-remove", "replace-one"), (0.3, 1.0)):
         event = events.PosteriorSample(
             gradient_bound=convexity.shape(model, clip).gradient_bound,
             strong_convexity=1 / 1.5**2,
             likelihood_power=power,
         )
-        claimed = profile(event, neighbours, "pld")
-        for one, other in neighbours_of(neighbours):
-            p, q = densities(target, as_arrays(one)), densities(target, as_arrays(other))
+        claimed, worst = profile(event, neighbours, "pld"), 0.0
+        for p, q in pairs(targets.convex(model, power, clip), neighbours):
             for epsilon in (0.1, 0.5, 1.0, 2.0):
                 truth, claim = true_delta(p, q, epsilon), claimed.delta(epsilon)
                 assert truth <= claim + 1e-9
                 worst = max(worst, truth / claim)
-    assert worst > 0.1  # the claim is not idle
+        assert worst > 0.1  # the claim is not idle
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-def test_published_claim_holds_for_exact_densities(neighbours):
+def test_published_claim_holds_for_exact_densities():
     """In the ball, and with a cut; at rho = 1, where it costs 4 B."""
-    model, worst = models.logistic_regression(1, norm_bound=1.0), 0.0
-    _, unravel = jobs.posterior_sample._doubled(model, as_arrays([]))
+    model = models.logistic_regression(1, norm_bound=1.0)
+    _, unravel = jobs.posterior_sample._doubled(model, (np.zeros((1, 1)), np.zeros(1)))
     for bound, radius in ((math.log(1 + math.e), 1.0), (0.5, math.inf)):
-        target = targets.bounded(model, unravel, 1, 1.0, bound, None)
-        inside = np.abs(GRID) <= radius
-        for one, other in neighbours_of(neighbours):
-            p, q = densities(target, as_arrays(one))[inside], densities(target, as_arrays(other))[inside]
-            loss = float(np.max(np.abs(np.log(p / p.sum()) - np.log(q / q.sum()))))
+        inside, worst = np.abs(GRID) <= radius, 0.0
+        for both in pairs(targets.bounded(model, unravel, 1, 1.0, bound, None), "replace-one"):
+            p, q = (density[inside] / density[inside].sum() for density in both)
+            loss = float(np.max(np.abs(np.log(p) - np.log(q))))
             assert loss <= 4 * bound
             worst = max(worst, loss / (4 * bound))
-    assert worst > 0.2
+        assert worst > 0.2
 
 
 # What is enforced
@@ -211,7 +202,7 @@ def test_no_record_moves_a_clipped_density_by_more_than_the_clip():
     rng = np.random.default_rng(3)
     cases = [
         (models.logistic_regression(2, norm_bound=2.0, intercept=True), 0.7, (0.0, 1.0)),
-        (models.linear_regression(2, norm_bound=2.0, noise_scale=0.5), 0.7, (-9.0, 4.0)),
+        (models.linear_regression(2, norm_bound=2.0, noise_scale=0.5), 0.7, (-1.0, 2.0)),
         (models.poisson_regression(2, norm_bound=2.0, largest_mean=8.0), 0.7, (0.0, 5.0)),
     ]
     for model, clip, outcomes in cases:
@@ -233,7 +224,7 @@ def test_no_record_moves_a_clipped_density_by_more_than_the_clip():
             plain = -flat * arrays["inputs"].T
             short = np.linalg.norm(plain, axis=1) <= clip
             assert np.any(short)
-            np.testing.assert_allclose(gradients[short], plain[short], rtol=1e-9)
+            np.testing.assert_allclose(gradients[short], plain[short], rtol=1e-9, atol=1e-12)
 
 
 def test_a_record_of_huge_loss_counts_as_the_bound():
@@ -293,7 +284,7 @@ def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
     """Two parameters, by quadrature over the disc; along an axis, and in norm."""
     found, plan = in_a_ball
     rho, (x, y) = plan.plan["likelihood_power"], plan.data
-    side = np.linspace(-1.5, 1.5, 601)
+    side = np.linspace(-1.5, 1.5, 301)
     points = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
     scores = points @ x.T.astype(np.float64)
     whole = (scores * y - np.logaddexp(scores, 0)).sum(axis=-1) - np.sum(points**2, axis=-1) / 2

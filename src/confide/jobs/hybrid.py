@@ -19,6 +19,7 @@ from confide.models.model import Model
 from confide.run import Job
 from confide.samplers.hybrid import Hybrid
 
+RELEASED = "the draw that each chain starts from, every iterate after it, and anything computed from them"
 Planner = Callable[..., Planned]
 
 
@@ -92,4 +93,4 @@ def planned(
         "share": sampler.share,
         "chains": chains,
     }
-    return Planned(model, data, relay, events.compose(start.event, steps), plan, until)
+    return Planned(model, data, relay, events.compose(start.event, steps), plan, until, RELEASED)

@@ -463,7 +463,9 @@ def test_resume_goes_on_with_langevin(folder, call, monkeypatch):
             raise KeyboardInterrupt
 
     confide.Ledger.create("ledger.db").enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
-    command = "confide fit patients.csv --schema schema.toml --epsilon 0.5 --delta 1e-6 --draws 1 --out run --steps 1200"
+    command = (
+        "confide fit patients.csv --schema schema.toml --epsilon 0.5 --delta 1e-6 --draws 1 --out run --steps 1200"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write", stopping)
         assert "exit 130" in call(f"{command} --ledger ledger.db --checkpoint-seconds 0.000001")

@@ -28,11 +28,14 @@ picture: .venv/.test
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/convex.py speed
 
 reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
+	$(BIN)/confide reproduce wang2015-figure1
 	$(BIN)/python benchmarks/adult.py
+	$(BIN)/python benchmarks/convex.py accuracy
 	$(BIN)/python benchmarks/nuts.py
 
 # What the tests need includes what a run needs: one installation serves both.

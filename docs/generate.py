@@ -34,7 +34,19 @@ ORDER = [
     "step_sizes",
     "samplers",
 ]
-EVENTS = ("GaussianSteps", "GaussianSchedule", "GaussianRelease", "Release", "gaussian", "compose", "from_json")
+EVENTS = (
+    "GaussianSteps",
+    "GaussianSchedule",
+    "GaussianRelease",
+    "Release",
+    "LastIterates",
+    "PosteriorSample",
+    "BoundedPosteriorSample",
+    "gaussian",
+    "compose",
+    "from_json",
+)
+MORE = {"confide.models": None, "confide.baselines": None, "confide.events": EVENTS, "confide.data": None}
 
 
 def commands(command: Any, path: tuple[str, ...] = ("confide",)) -> Iterator[tuple[str, Any]]:
@@ -123,7 +135,7 @@ def python() -> str:
     ranks = {f"confide.{name}": rank for rank, name in enumerate(ORDER)}
     for home in sorted(homes, key=lambda home: (ranks.get(home, len(ranks)), home)):
         parts += [_module(home), *(_entry("confide", name, getattr(confide, name)) for name in homes[home])]
-    for home, names in (("confide.models", None), ("confide.events", EVENTS), ("confide.data", None)):
+    for home, names in MORE.items():
         module = importlib.import_module(home)
         parts += [_module(home), *(_entry(home, name, getattr(module, name)) for name in names or module.__all__)]
     return "\n".join(parts)

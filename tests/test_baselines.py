@@ -549,6 +549,7 @@ def covered(gaussian, theta):
     ("dimension", "theta_scale", "residual_scale"),
     [
         (3, 0.3, 0.3),
+        pytest.param(3, 1.0, 0.3, marks=pytest.mark.long),
         pytest.param(5, 1.0, 0.1, marks=pytest.mark.long),
         pytest.param(5, 0.3, 0.3, marks=pytest.mark.long),
     ],
@@ -571,6 +572,19 @@ def test_intervals_cover_at_their_rate_where_plug_in_intervals_do_not(dimension,
             level = np.einsum("rg,rgd->rd", weights, special.ndtr((theta[:, None] - given.mean) / spread))
             assert 0.87 <= np.mean((level >= 0.05) & (level <= 0.95)) <= 0.93
     assert np.median(weights @ scales) == pytest.approx(residual_scale, rel=0.6)
+
+
+@pytest.mark.parametrize("theta", [[1.0, -0.5, 0.8], [1.0, -1.0]])
+def test_intervals_cover_a_fixed_truth(theta):
+    """The same coefficients in all 500 datasets, under a prior of scale 1."""
+    x, y, drawn = simulated(len(theta), 1.0, 0.3, 12)
+    y = y + (x @ (np.array(theta) - drawn)[..., None])[..., 0]
+    exact = statistics.summed(x, y, 1.0, 2.5, False)
+    for epsilon in (0.1, 1.0):
+        scale = statistics.sensitivity("add-remove", False) / mu_of_epsilon(epsilon, 1e-5)
+        found = statistics.unpacked(noises.around(exact, scale, noises.as_key(5)), 1000, scale, 1.0, 2.5, False)
+        assert 0.87 <= covered(statistics.coefficients(found, 0.09, 1.0), np.array(theta)) <= 0.93
+        assert covered(statistics.plug_in(found, 0.09, 1.0), np.array(theta)) < 0.55
 
 
 def test_regression_returns_a_posterior_of_its_model():

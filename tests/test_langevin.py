@@ -155,7 +155,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
             )
             position = jnp.full(D, 0.3)
             clean = sums.over(data, oracle.reach, None, lambda batch: sums.in_double(position, batch))
-            return oracle.gradient_of_all(position, scale) - clean
+            return oracle.displaced(position, lambda total: total, scale) - clean
 
         drawn = [np.asarray(added(data, job.kernel.controls.noise[t], normals[t])) for t in range(200)]
     priced = math.sqrt(2 * event.temperature / float(event.step_sizes))

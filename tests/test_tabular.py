@@ -1,6 +1,7 @@
 """From a table to a run folder and on, as a person does it: golden sessions, refusals, killed processes."""
 
 import csv
+import dataclasses
 import doctest
 import json
 import shlex
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import confide
-from confide import checkpoints, cli, pending, predictions, tables, tabular
+from confide import checkpoints, cli, pending, predictions, request, tables, tabular
 from confide.tabular import Request
 from patients import HEADER, SCHEMA, rows, write
 
@@ -411,3 +412,65 @@ def test_a_million_rows(folder, call):
     found = call(f"confide {FIT.replace('--ledger ledger.db', '')} --quiet")
     assert "run/posterior.nc" in found, found
     assert json.loads(Path("run/plan.json").read_text())["plan"]["records"] == 1_000_000
+
+
+def test_one_draw_is_langevin_and_says_why(folder, capsys):
+    """500 patients, one draw: chosen by sizes and schema alone, stored in the plan, and overruled by --sampler."""
+    asked = Request(
+        data="patients.csv",
+        schema=(folder / "schema.toml").read_text(),
+        out="one",
+        epsilon=0.5,
+        delta=1e-6,
+        draws=1,
+        steps=300,
+    )
+    posterior = tabular.fit(asked)
+    assert "confide chooses langevin, for 1 draw: to settle within this budget sgld would" in capsys.readouterr().err
+    assert posterior.plan["sampler"] == "langevin"
+    assert posterior.plan["chosen"].startswith("langevin, for 1 draw")
+    assert posterior.guarantee is not None
+    assert posterior.guarantee.epsilon <= 0.5 * (1 + 1e-9)
+    assert confide.verify(confide.Posterior.load("one").guarantee) == pytest.approx(posterior.guarantee.epsilon)
+    sentences = " ".join(posterior.guarantee.sentences())
+    assert "stayed secret and were deleted" in sentences
+    for more in ({"sampler": "sgld"}, {"draws": 200}, {"model": "mlp"}, {"epsilon": 40.0}):
+        choice = request.chosen(
+            tabular.schema.loads(asked.schema, "schema").aimed(),
+            dataclasses.replace(asked, **more),
+            confide.Budget(epsilon=more.get("epsilon", 0.5), delta=1e-6),
+            500,
+        )
+        assert choice.sampler.name == "sgld", more
+        assert choice.why is None
+
+
+@pytest.mark.parametrize("sampler", ["hybrid", "ops"])
+def test_convex_samplers_by_name(sampler, folder, call):
+    printed = call(f"confide {FIT.replace('--ledger ledger.db', '')} --sampler {sampler} --json --quiet")
+    assert json.loads(printed)["epsilon"] <= 1 + 1e-9
+    assert "Stated epsilon" in call("confide verify run")
+    assert call("confide report run").strip().endswith("report.html")
+
+
+def test_resume_goes_on_with_langevin(folder, call, monkeypatch):
+    """Stopped between blocks, as a kill would: the same choice, the same draws, one charge."""
+    write = checkpoints.write
+
+    def stopping(path, checkpoint):
+        write(path, checkpoint)
+        if checkpoint.block:
+            raise KeyboardInterrupt
+
+    confide.Ledger.create("ledger.db").enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
+    command = (
+        "confide fit patients.csv --schema schema.toml --epsilon 0.5 --delta 1e-6 --draws 1 --out run --steps 1200"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write", stopping)
+        assert "exit 130" in call(f"{command} --ledger ledger.db --checkpoint-seconds 0.000001")
+    call("confide resume run")
+    plan = json.loads((folder / "run" / "plan.json").read_text())["plan"]
+    assert plan["sampler"] == "langevin"
+    assert len(confide.Ledger("ledger.db").history("patients")) == 1
+    assert not list(pending.place(Path("run")).parent.glob("*"))

@@ -83,14 +83,17 @@ class Oracle:
         total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total)
         return noise.added(total, scale, self.normals)
 
-    def gradient_of_all(self, position: jax.Array, scale: jax.Array) -> jax.Array:
-        """The clipped sum over all records, in double precision throughout, plus N(0, scale^2); linear models only."""
-        total = self.gradient_sum.over(
+    def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
+        """mean(clipped sum over all records at the position) + N(0, scale^2), in double precision; linear models only.
+
+        Where secure, the mean as a whole is rounded to the grid of the noise, so that where it is hidden stays hidden.
+        """
+        found = self.gradient_sum.over(
             self.data, self.reach, None, lambda batch: self.gradient_sum.in_double(position, batch)
         )
         if self.secure:
-            return noise.added_securely(noise.on_grid(total, scale), scale, self.normals)
-        return noise.added(total, scale, self.normals)
+            return noise.added_securely(noise.on_grid(mean(found), scale), scale, self.normals)
+        return noise.added(mean(found), scale, self.normals)
 
     def fisher(self, position: jax.Array, scale: jax.Array) -> jax.Array:
         """The sum of the outer products of the clipped gradients, plus symmetric noise.

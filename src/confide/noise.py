@@ -123,7 +123,7 @@ def whole(contributions: jax.Array, scale: Any) -> jax.Array:
 
 
 def on_grid(total: jax.Array, scale: Any) -> jax.Array:
-    """A sum as a whole, rounded to grid steps: it moves by at most half a step in each coordinate."""
+    """As a whole number of grid steps: it moves by at most half a step in each coordinate."""
     return jnp.round(total / (scale / GRID)).astype(jnp.int64)
 
 

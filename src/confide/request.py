@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from confide import checks, models, samplers
+from confide import accounting, checks, convexity, jobs, models, samplers
+from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import Neighbours
+from confide.events import SENSITIVITY, Neighbours
 from confide.models.model import Model
 from confide.noise import Noise
 from confide.run import CHECKPOINT_SECONDS
 from confide.schema import Column, Schema
 
 ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp"]
-SAMPLERS = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
+STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
+CONVEX = ("langevin", "ops", "hybrid")
+SAMPLERS = (*STEPPING, *CONVEX)
+FEW = 10  # draws for which langevin is thought of
 HIDDEN = 32
+RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
 NOISE_SHARE = 0.25  # of half the target's range: the standard deviation of a linear model's outcomes if none is given
 
 
@@ -31,11 +36,11 @@ class Request:
     neighbours: Neighbours = "add-remove"
     target: str | None = None
     model: ModelName | None = None
-    prior_scale: float = 1.0
+    prior_scale: float | None = None
     noise_scale: float | None = None  # in the unit of the target
     hidden: int | None = None
-    sampler: str = "sgld"
-    temperature: float = 1.0
+    sampler: str | None = None
+    temperature: float | None = None
     steps: int | None = None
     batch_size: int | None = None
     clip: float | None = None
@@ -52,8 +57,8 @@ class Request:
     key: int | None = None
 
 
-def chosen_model(described: Schema, request: Request) -> Model:
-    """The model that is asked for, or the one that goes with the target."""
+def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, bounded: bool = False) -> Model:
+    """The model that is asked for, or the one that goes with the target; `bounded` as the convex samplers need it."""
     target, dimension = described.column(described.target), len(described.features)
     labels = len(target.labels)
     name = request.model or ("linear" if not labels else "logistic" if labels == 2 else "softmax")
@@ -76,16 +81,18 @@ def chosen_model(described: Schema, request: Request) -> Model:
         raise Refused(
             f"--noise-scale goes with a numeric target and a linear model or an mlp, not with {name}: leave it out"
         )
-    scale = request.prior_scale
+    scale = prior_scale if request.prior_scale is None else request.prior_scale
+    bound = described.bound if bounded else None
     if name == "logistic":
-        return models.logistic_regression(dimension, scale)
+        return models.logistic_regression(dimension, scale, norm_bound=bound)
     if name == "softmax":
-        return models.softmax_regression(dimension, labels, scale)
+        return models.softmax_regression(dimension, labels, scale, norm_bound=bound)
     if name == "poisson":
-        return models.poisson_regression(dimension, scale)
+        most = target.high if bounded else None
+        return models.poisson_regression(dimension, scale, norm_bound=bound, largest_mean=most)
     noise = NOISE_SHARE if labels else _noise(target, request.noise_scale)
     if name == "linear":
-        return models.linear_regression(dimension, scale, noise)
+        return models.linear_regression(dimension, scale, noise, norm_bound=bound)
     return models.mlp(dimension, labels or None, request.hidden or HIDDEN, scale, noise)
 
 
@@ -100,7 +107,71 @@ def _noise(target: Column, given: float | None) -> float:
     return 2.0 * checks.positive(noise_scale=given) / (target.high - target.low)
 
 
-def chosen_sampler(request: Request) -> samplers.Sampler:
-    name = checks.one_of(SAMPLERS, sampler=request.sampler)
+class Choice(NamedTuple):
+    """The model and the sampler of a run, its clip, and why the sampler was chosen where nobody asked for it."""
+
+    model: Model
+    sampler: samplers.Sampler
+    clip: float | None
+    why: str | None = None
+
+
+def chosen(described: Schema, request: Request, budget: Budget, records: int) -> Choice:
+    """What goes with the request. Only sizes and the schema decide, never a value."""
+    name, why = request.sampler, None
+    if name is None:
+        name, why = _by_itself(described, request, budget, records)
+    checks.one_of(SAMPLERS, sampler=name)
+    if name in CONVEX:
+        mu = accounting.gdp_mu(budget.epsilon, budget.delta) if budget.delta else budget.epsilon / 4
+        scale = affordable_scale(mu / SENSITIVITY[budget.neighbours], described.bound)
+        return Choice(chosen_model(described, request, scale, bounded=True), _built(name, request), request.clip, why)
+    model, clip = chosen_model(described, request), request.clip
+    if clip is None:
+        clip = jobs.bounded_clip(model, budget, records, described.bound, request.chains)
+    return Choice(model, _built(name, request), clip, why)
+
+
+def affordable_scale(mu: float, bound: float) -> float:
+    """The scale of the prior for one private draw, where none is given.
+
+    A draw costs scale times clip times likelihood power, so that a wide prior is paid for with the likelihood. The
+    scale is 1 for rows of norm 1 and so 1 / bound here; once the likelihood counts in full it grows up to 1 with the
+    budget.
+    """
+    return min(1.0, max(1.0, 2 * mu) / bound)
+
+
+def _by_itself(described: Schema, request: Request, budget: Budget, records: int) -> tuple[str, str | None]:
+    """sgld, or langevin where few draws are asked for, the model is convex, and sgld would have to cut deep.
+
+    Within the budget, sgld settles with gradients cut at `bounded_clip`. Where that is below half the longest gradient,
+    what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
+    """
+    draws = (request.draws or jobs.DRAWS) * request.chains
+    asked = (request.batch_size, request.burn_in, request.temperature, request.clip)
+    if draws > FEW or any(value is not None for value in asked) or not budget.delta:
+        return "sgld", None
+    model = chosen_model(described, request, bounded=True)
+    if convexity.refusal(model) is not None:
+        return "sgld", None
+    clip = jobs.bounded_clip(model, budget, records, described.bound, request.chains)
+    half = jobs.bounded_clip(model, RICH, records, described.bound, 1)
+    if clip is None or half is None or clip >= half:
+        return "sgld", None
+    return "langevin", (
+        f"langevin, for {draws} draw{'s' if draws > 1 else ''}: to settle within this budget sgld would have to cut "
+        f"gradients at {clip:.2g}, where {half:.2g} cuts few (--sampler decides otherwise)"
+    )
+
+
+def _built(name: str, request: Request) -> samplers.Sampler:
+    heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
+    if name == "langevin":
+        return samplers.langevin(request.draws or 1, **heat)
+    if name in ("ops", "hybrid", "wang2015_sgld") and heat:
+        raise Refused(f"--temperature does not go with --sampler {name}: leave it out")
+    if name == "ops":
+        return samplers.one_posterior_sample(draws=request.draws or 1)
     build: Any = getattr(samplers, name)
-    return build() if name == "wang2015_sgld" else build(temperature=request.temperature)
+    return build(**heat)

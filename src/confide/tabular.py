@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,13 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import checkpoints, encoding, fitting, jobs, pending, schema, tables
+from confide import checkpoints, encoding, fitting, pending, schema, tables
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import Asked
-from confide.models.model import Model
 from confide.posterior import Posterior
-from confide.request import Request, chosen_model, chosen_sampler
+from confide.request import Request, chosen, chosen_model
 from confide.schema import Schema
 
 SCHEMA = "schema.toml"
@@ -31,7 +31,6 @@ SCHEMA = "schema.toml"
 
 class Prepared(NamedTuple):
     schema: Schema
-    model: Model
     data: tuple[np.ndarray, np.ndarray]
 
 
@@ -128,26 +127,26 @@ def _prepared(request: Request) -> Prepared:
             f"{table.path}: column {described.target!r} is {label!r} in every record: there is nothing to tell apart; "
             "check the target"
         )
-    return Prepared(described, model, (x, y))
+    return Prepared(described, (x, y))
 
 
 def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
-    described, model, data = prepared
+    described, data = prepared
     checkpoint, saved = folder / pending.CHECKPOINT, False
     try:
         budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
-        clip = request.clip
-        if clip is None:
-            clip = jobs.bounded_clip(model, budget, len(data[0]), described.bound, request.chains)
+        choice = chosen(described, request, budget, len(data[0]))
+        if choice.why is not None and verbose:
+            print(f"confide chooses {choice.why}", file=sys.stderr)
         posterior = fitting.completed(
-            model,
+            choice.model,
             data,
             budget,
-            chosen_sampler(request),
+            choice.sampler,
             Asked(
                 request.steps,
                 request.batch_size,
-                clip,
+                choice.clip,
                 request.chains,
                 request.draws,
                 request.burn_in,
@@ -163,7 +162,8 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
             verbose=verbose,
             assumptions=_assumptions(described),
         )
-        posterior = replace(posterior, plan=posterior.plan | _described(described))
+        chosen_by = {} if choice.why is None else {"chosen": choice.why}
+        posterior = replace(posterior, plan=posterior.plan | _described(described) | chosen_by)
         try:
             posterior.save(request.out, {SCHEMA: described.to_toml()})
         except Refused as refusal:

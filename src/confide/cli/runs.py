@@ -30,7 +30,13 @@ def fit(
     model: Annotated[
         Optional[str], typer.Option(help="logistic, softmax, linear, poisson or mlp; by default as the target asks.")
     ] = None,
-    sampler: Annotated[str, typer.Option(help="sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld.")] = "sgld",
+    sampler: Annotated[
+        Optional[str],
+        typer.Option(
+            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld. By "
+            "default sgld, or langevin where few draws are asked for and it is the better use of the budget."
+        ),
+    ] = None,
     ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,
     dataset: Annotated[Optional[str], typer.Option(help="Its name in the ledger, if that holds several.")] = None,
     neighbours: Neighbours = "add-remove",
@@ -40,8 +46,13 @@ def fit(
     chains: Annotated[int, typer.Option(help="Independent chains; K of them cost K times.")] = 1,
     draws: Annotated[Optional[int], typer.Option(help="Draws to keep of each chain.")] = None,
     burn_in: Annotated[Optional[int], typer.Option(help="Steps before the first draw; half if not given.")] = None,
-    temperature: Annotated[float, typer.Option(help="1 samples the posterior.")] = 1.0,
-    prior_scale: Annotated[float, typer.Option(help="Standard deviation of every weight a priori.")] = 1.0,
+    temperature: Annotated[
+        Optional[float], typer.Option(help="1 samples the posterior; langevin plans its own.")
+    ] = None,
+    prior_scale: Annotated[
+        Optional[float],
+        typer.Option(help="Standard deviation of every weight a priori; 1 by default, less for one private draw."),
+    ] = None,
     noise_scale: Annotated[
         Optional[float],
         typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),

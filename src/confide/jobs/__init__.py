@@ -8,11 +8,12 @@ import numpy as np
 from confide.budget import Budget
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
-from confide.jobs.stochastic import STEPS, bounded_clip, described, plain_job, private_job
+from confide.jobs.stochastic import DRAWS, STEPS, bounded_clip, described, plain_job, private_job
 from confide.models.model import Model
 from confide.samplers import Hybrid, Langevin, OnePosteriorSample, Sampler
 
 __all__ = [
+    "DRAWS",
     "STEPS",
     "Asked",
     "Planned",

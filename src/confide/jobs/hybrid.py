@@ -20,6 +20,7 @@ from confide.posterior import Diagnostics
 from confide.run import Job
 from confide.samplers.hybrid import Hybrid
 
+RELEASED = "the draw that each chain starts from, every iterate after it, and anything computed from them"
 Planner = Callable[..., Planned]
 
 
@@ -97,4 +98,4 @@ def planned(
         "share": sampler.share,
         "chains": chains,
     }
-    return Planned(model, data, relay, events.compose(start.event, steps), plan, until)
+    return Planned(model, data, relay, events.compose(start.event, steps), plan, until, RELEASED)

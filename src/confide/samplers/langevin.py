@@ -10,7 +10,7 @@ Formal guarantee: the potential is (T/s^2)-strongly convex and eta/n is at most 
 smoothness, so `confide.contractions` prices the iterates that are released, at every time and without any assumption
 about mixing. What the records decide is computed in double precision: the contraction has to hold for the numbers that
 are computed, not for the formula alone. Iterates are held within `RADIUS` prior standard deviations, which is a
-contraction too and bounds the rounding.
+contraction too and bounds the rounding. With secure noise every new position lies on the grid of its noise as a whole.
 """
 
 from __future__ import annotations
@@ -103,8 +103,11 @@ def kernel(
         position = state.position
         position = position * jnp.minimum(1.0, radius / jnp.maximum(jnp.linalg.norm(position), radius))
         precision = jnp.square(control.noise / prior_scale) * control.step_size / (2 * setting.n)  # T / s^2
-        noisy = oracle.gradient_of_all(position, control.noise)
-        return State(position - control.step_size / setting.n * (precision * position + noisy))
+        size = control.step_size / setting.n
+        moved = oracle.displaced(
+            position, lambda total: position - size * (precision * position + total), size * control.noise
+        )
+        return State(moved)
 
     return Kernel(State, step, event, plan)
 

@@ -42,6 +42,7 @@ RELEASED = "the released draws and anything computed from them; all other states
 LEAST = 1e-3  # of what the budget would pay for, if nothing of delta were reserved: less is no sample of anything
 MARGIN = 1 - 1e-12  # of the power, so that its price rounds down
 APART = 20  # transitions between two draws of one chain, at least
+LONGER, CHEAP = 5, 10**6  # times that chains are longer where a density costs little: records times parameters
 AGREED, ENOUGH = 1.05, 100  # R-hat and effective sample size
 WIDER = 2.0  # how far apart chains begin, in standard deviations of the frame
 NEARER = 50  # times that a start outside of the domain is moved halfway back
@@ -147,7 +148,7 @@ def planned(
     model, data, target, event, plan = tempered(model, data, budget, sampler, asked, chains * draws)
     flat, unravel = unraveller(model, data, key)
     check_likelihood(model, data, flat, unravel)
-    run = _chains(model, target, sampler, flat.size, chains * draws)
+    run = _chains(model, target, sampler, len(data[0]), flat.size, chains * draws)
     plan = {
         "model": model.name,
         **sampler.to_json(),
@@ -276,12 +277,13 @@ def _doubled(model: Model, data: tuple[np.ndarray, ...]) -> tuple[int, Callable[
         return flat.size, ravel_pytree(tree)[1]
 
 
-def _chains(model: Model, target: Target, sampler: OnePosteriorSample, size: int, total: int) -> Chains:
+def _chains(model: Model, target: Target, sampler: OnePosteriorSample, n: int, size: int, total: int) -> Chains:
     framed = target.ridge is not None and targets.fits(model, size)
     algorithm: Algorithm = sampler.algorithm or ("elliptical" if framed else "nuts")
     if algorithm == "elliptical" and not framed:
         raise Refused("algorithm = 'elliptical' is for linear models with a Gaussian prior or a radius: use 'nuts'")
-    warmup, samples = metropolis.LENGTHS[algorithm]
+    longer = max(1, min(LONGER, CHEAP // (n * size)))
+    warmup, samples = (longer * length for length in metropolis.LENGTHS[algorithm])
     warmup, samples = sampler.warmup or warmup, sampler.samples or samples
     rounds = -(-total // sampler.hidden_chains)
     if rounds > 1 and samples // rounds < APART:

@@ -169,7 +169,22 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
             "The draws are where hidden Markov chains ended. Whether those had met cannot be shown here, since it "
             "depends on the records: the guarantee takes the draws for exact."
         )
-    if "diffusion_time" in plan:
+    if "likelihood_power" in plan:
+        sentences.append(
+            f"The likelihood counts to the power {plan['likelihood_power']:.3g}"
+            + (
+                ", in full."
+                if plan["likelihood_power"] >= 1
+                else ": that is what the budget pays for. The draws are as wide as if there were that much less data."
+            )
+        )
+    if plan["sampler"] == "langevin":
+        reached = -math.expm1(-2 * plan["settled"])
+        sentences.append(
+            f"Where the data say nothing, the run has reached {reached:.0%} of the prior's variance; the guarantee "
+            "does not rest on that. Only the released draws left the run, and what came between them was deleted."
+        )
+    elif "diffusion_time" in plan:
         sentences.append(
             f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by "
             f"less than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than "
@@ -177,9 +192,10 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         )
     bound = plan.get("norm_bound")
     if plan.get("clip") is not None and bound is not None:
-        if plan["model"] == "logistic_regression" and plan["clip"] >= bound:
+        longest = {"logistic_regression": 1.0, "softmax_regression": math.sqrt(2)}.get(plan["model"], math.inf) * bound
+        if plan["clip"] >= longest * (1 - 1e-9):
             sentences.append(
-                f"No gradient can be longer than {bound:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."
+                f"No gradient can be longer than {longest:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."
             )
         else:
             bent = (

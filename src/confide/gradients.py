@@ -89,7 +89,8 @@ class ClippedSum:
         norms = _norms(data[0])
         if self.linear.intercept:
             norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
-        return jnp.float32(self.limit) / jnp.maximum(norms, TINY)
+        reach = jnp.float32(self.limit) / jnp.maximum(norms, TINY)
+        return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
     def batch(self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array) -> Batch:
         """The rows at the given places; a place that is not among the rows stays empty."""

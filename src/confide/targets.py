@@ -4,7 +4,8 @@ Every number that depends on the budget or on a record is among the arrays, so t
 
 - `convex`: power sum_i log p~(d_i | theta) - precision ||theta||^2 / 2, where p~ has its gradient cut to the clip.
   With one score s a record, residual r(s) and reach c = clip / ||x||, let t be s held to where |r| <= c: the clipped
-  negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c].
+  negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c]. What it is at s = 0 is
+  subtracted record by record: an outlier's would be so large that the sum could no longer tell the others apart.
 - `bounded`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A ball is
   seen through the coordinates of `confide.balls`, in which there is no wall.
 
@@ -56,7 +57,12 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
         if cut:
             norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
             with np.errstate(divide="ignore"):
-                found["low"], found["high"] = uncut_scores(model, found["y"], shape.gradient_bound / norms)
+                reach = shape.gradient_bound / norms
+            if model.name == "poisson_regression":  # a larger count is cut at every score, which a smaller one says too
+                assert model.settings is not None
+                found["y"] = np.minimum(found["y"], model.settings["largest_mean"] + reach)
+            found["low"], found["high"] = uncut_scores(model, found["y"], reach)
+            found["reach"] = reach
         return found
 
     def log_density(flat: jax.Array, given: Any) -> jax.Array:
@@ -208,7 +214,7 @@ class _Hill(NamedTuple):
         """Where it is highest, from `centre` on, and how it curves there in the parameters of every output."""
         linear, inputs, power = self.linear, self.given["inputs"], self.given["power"]
         features, outputs = centre.shape
-        known = {name: self.given[name] for name in ("y", "low", "high") if name in self.given}
+        known = {name: self.given[name] for name in ("y", "low", "high", "reach") if name in self.given}
         height = jax.jit(lambda scores, known: _log_likelihood(linear, scores, known))
         curves = jax.jit(lambda scores, known: _curves(linear, scores, known))
 
@@ -251,9 +257,14 @@ def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     """Of all records; with the gradient cut where the arrays say between which scores it is not."""
     if "low" not in given:
         return jnp.sum(jax.vmap(linear.log_likelihood)(scores, given["y"]))
-    held = jnp.clip(scores, given["low"], given["high"])
-    each = jax.vmap(linear.log_likelihood)(held, given["y"])
-    return jnp.sum(each - linear.residual(held, given["y"]) * (scores - held))
+
+    def at(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        held = jnp.clip(scores, given["low"], given["high"])
+        slope = jnp.clip(linear.residual(held, given["y"]), -given["reach"], given["reach"])
+        return held, slope, jax.vmap(linear.log_likelihood)(held, given["y"])
+
+    (held, slope, value), (first, steep, least) = at(scores), at(jnp.zeros_like(scores))
+    return jnp.sum((value - least) - slope * scores + (slope * held - steep * first))
 
 
 def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:

@@ -43,14 +43,15 @@ class Relay:
         return self.first.digest() + self.then.digest()
 
     def first_state(self) -> list[np.ndarray]:
-        return self.then.first_state()
+        """Of the first part: where its chains began is kept, so that beginning anew is the same run."""
+        return self.first.first_state()
 
     def execute(
         self, data: tuple[np.ndarray, ...], key: Any, *, resumed: Any = None, report: Any = None, **how: Any
     ) -> np.ndarray:
         job, before = self.then, self.first.steps
         if resumed is None or resumed.block == 0:
-            starts = self.first.execute(data, noise.separate(key, "first"), report=report)
+            starts = self.first.execute(data, noise.separate(key, "first"), resumed=resumed, report=report)
             job = replace(job, starts=starts[:, -1].astype(np.float64))
             if resumed is not None:
                 resumed = resumed._replace(arrays=job.first_state())

@@ -477,7 +477,7 @@ def test_posterior_predicts_and_its_plan_can_be_written():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_statistics_of_neighbours_move_no_further_than_claimed(relation, square):
     generator, furthest = np.random.default_rng(3), 0.0
-    claim = statistics.sensitivity(relation, square)
+    claim = statistics.sensitivity(relation, square, 500)
     for trial in range(200):
         x = generator.normal(size=(2, 3))
         x /= np.linalg.norm(x, axis=1)[:, None]
@@ -560,7 +560,7 @@ def test_intervals_cover_at_their_rate_where_plug_in_intervals_do_not(dimension,
     for square in (False, True):
         exact = statistics.summed(x, y, 1.0, bound, square)
         for epsilon in (0.1, 1.0):
-            scale = statistics.sensitivity("add-remove", square) / mu_of_epsilon(epsilon, 1e-5)
+            scale = statistics.sensitivity("add-remove", square, 1000) / mu_of_epsilon(epsilon, 1e-5)
             noisy = noises.around(exact, scale, noises.as_key(4))
             found = statistics.unpacked(noisy, 1000, scale, 1.0, bound, square)
             assert covered(statistics.plug_in(found, residual_scale**2, theta_scale), theta) < 0.65
@@ -581,7 +581,7 @@ def test_intervals_cover_a_fixed_truth(theta):
     y = y + (x @ (np.array(theta) - drawn)[..., None])[..., 0]
     exact = statistics.summed(x, y, 1.0, 2.5, False)
     for epsilon in (0.1, 1.0):
-        scale = statistics.sensitivity("add-remove", False) / mu_of_epsilon(epsilon, 1e-5)
+        scale = statistics.sensitivity("add-remove", False, 1000) / mu_of_epsilon(epsilon, 1e-5)
         found = statistics.unpacked(noises.around(exact, scale, noises.as_key(5)), 1000, scale, 1.0, 2.5, False)
         assert 0.87 <= covered(statistics.coefficients(found, 0.09, 1.0), np.array(theta)) <= 0.93
         assert covered(statistics.plug_in(found, 0.09, 1.0), np.array(theta)) < 0.55

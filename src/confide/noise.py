@@ -123,8 +123,11 @@ def whole(contributions: jax.Array, scale: Any) -> jax.Array:
 
 
 def on_grid(total: jax.Array, scale: Any) -> jax.Array:
-    """As a whole number of grid steps: it moves by at most half a step in each coordinate."""
-    return jnp.round(total / (scale / GRID)).astype(jnp.int64)
+    """As a whole number of grid steps: it moves by at most half a step in each coordinate.
+
+    Beyond 2^52 steps it is cut, so that nothing wraps around, and no two points come apart.
+    """
+    return jnp.clip(jnp.round(total / (scale / GRID)), -(2.0**52), 2.0**52).astype(jnp.int64)
 
 
 def added_securely(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:

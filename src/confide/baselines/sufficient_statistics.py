@@ -61,7 +61,7 @@ CHUNK = 4096  # rows summed at a time
 GRID = 24  # residual scales that are weighed
 FINEST = 300.0  # the smallest of them, below the outcome bound
 ROUNDS = 100  # of the fixed point, which is near after twenty
-MARGIN = 1 + 1e-9  # of the sensitivity, for sums in double precision
+UNIT = 2.0**-53
 
 
 class Statistics(NamedTuple):
@@ -76,9 +76,14 @@ class Statistics(NamedTuple):
     square_scale: float
 
 
-def sensitivity(neighbours: Neighbours, square: bool) -> float:
-    """Of the released vector: with the sum of squared outcomes, or without."""
-    return MARGIN * math.sqrt(8.0 if neighbours == "replace-one" else 4.0 if square else 3.0)
+def sensitivity(neighbours: Neighbours, square: bool, records: int) -> float:
+    """Of the released vector: with the sum of squared outcomes, or without.
+
+    Terms of norm 2 are added up chunk by chunk in double precision, which errs by (chunk + number of chunks) u times
+    the sum of their norms, for both neighbours.
+    """
+    rounding = 4 * UNIT * records * (CHUNK + records / CHUNK + 8)
+    return math.sqrt(8.0 if neighbours == "replace-one" else 4.0 if square else 3.0) + rounding
 
 
 def summed(x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool) -> np.ndarray:
@@ -218,7 +223,7 @@ def sufficient_statistics_regression(
     draws, square = checks.count(draws=draws), residual == "estimated"
     request = release.checked(model, data, budget, key, ledger, dataset)
     mu = mu_of_epsilon(budget.epsilon, release.needs_delta(budget, "a baseline with spherical noise")) * (1 - 1e-9)
-    scale = sensitivity(budget.neighbours, square) / mu
+    scale = sensitivity(budget.neighbours, square, request.records) / mu
     plan = {
         "sampler": "sufficient_statistics_regression",
         "method": "noise-aware",

@@ -5,7 +5,8 @@ r"""One posterior sample: a draw from the posterior is private by itself (wang20
   parameters (Gopi, Lee and Liu 2022); replacing a record costs twice that.
 - `bound="published"`: every log likelihood within [-B, B]; likelihood AND prior to the power rho = min(1, epsilon /
   (4 B)), as Algorithm 1 prints. Pure epsilon, so a budget of delta = 0 will do. B is enforced: by a ball that the
-  parameters never leave, or by cutting the log likelihood of every record to [-B, B].
+  parameters never leave, or by cutting the log likelihood of every record to [-B, B]. A prior of your own must have
+  a finite integral at that power too, or there is nothing to draw from.
 
 Both rest on the draw being exact, which no diagnostic of a Markov chain can prove: the guarantee says so. `langevin`
 needs no such faith.

@@ -40,6 +40,7 @@ def test_half_the_noise_is_caught(name, monkeypatch):
     assert not keeps_its_promise(job, event)
 
 
+@pytest.mark.long
 def test_half_the_noise_in_the_fisher_information_alone_is_caught(monkeypatch):
     honest = noise.normals
     monkeypatch.setattr(

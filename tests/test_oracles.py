@@ -74,7 +74,7 @@ def test_one_step_down_to_tiny_delta():
                 assert exact <= profile.delta(epsilon) <= exact * 1.02
 
 
-@pytest.mark.parametrize("neighbours", events.NEIGHBOURS)
+@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.long)])
 def test_log_moments_against_an_integral(neighbours):
     mpmath.mp.dps = 30
     for q, sigma, order in [(0.01, 1.0, 8), (0.05, 4.0, 64), (0.6, 0.4, 5)]:
@@ -218,6 +218,7 @@ def test_heterogeneous_equals_one_by_one():
     assert math.isclose(together, accountants.profile(events.compose(*parts)).epsilon(1e-6), rel_tol=1e-12)
 
 
+@pytest.mark.long
 def test_rounding_to_kinds_only_raises_the_price(monkeypatch):
     event = events.gaussian(np.linspace(1.5, 6.0, 300), np.linspace(0.01, 0.05, 300))
     monkeypatch.setattr(kinds, "COARSE", 300)

@@ -264,6 +264,7 @@ def in_a_ball():
     )
 
 
+@pytest.mark.long
 def test_parameters_never_leave_the_ball(in_a_ball):
     found = np.linalg.norm(in_a_ball[0], axis=2)
     assert found.shape == (400, 10)
@@ -304,7 +305,7 @@ def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
         pytest.param("elliptical", "ball", marks=pytest.mark.long),
         pytest.param("nuts", "clipped", marks=pytest.mark.long),
         pytest.param("mala", "clipped", marks=pytest.mark.long),
-        ("mala", "cut"),
+        pytest.param("mala", "cut", marks=pytest.mark.long),
         pytest.param("nuts", "cut", marks=pytest.mark.long),
     ],
 )
@@ -381,6 +382,7 @@ def test_a_draw_with_its_guarantee(posterior):
     assert list(posterior.summary().columns) == ["mean"]
 
 
+@pytest.mark.long
 def test_the_key_decides_with_the_records_and_the_settings(posterior):
     def draw(**more):
         return fit(key=3, **more).draws["weights"]
@@ -417,6 +419,7 @@ def test_diagnostics_stay_with_the_analyst(posterior, tmp_path, capsys):
     assert "NOT covered by the guarantee" in told.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_chains_that_have_not_met_are_warned_of():
     with pytest.warns(confide.ExactnessWarning, match="no guarantee covers") as caught:
         fit(ops(algorithm="mala", warmup=20, samples=10))
@@ -435,6 +438,7 @@ def test_several_draws_and_both_chains_of_the_release():
     assert metropolis.ends(states, 6).ravel().tolist() == [99, 199, 299, 399, 49, 149]
 
 
+@pytest.mark.long
 def test_softmax_and_a_hybrid_run():
     y = (np.arange(60) % 3).astype(np.float32)
     drawn = fit(model=models.softmax_regression(3, 3, norm_bound=1.0), data=(X, y))

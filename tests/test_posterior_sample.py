@@ -413,7 +413,7 @@ def test_diagnostics_stay_with_the_analyst(posterior, tmp_path, capsys):
         assert np.array_equal(other.draws["weights"], posterior.draws["weights"])
     fit(key=4, verbose=True)
     told = capsys.readouterr().err
-    assert "likelihood counts to the power 0.536, gradients clipped to 0.5" in told
+    assert "likelihood counts to the power 0.536, as if of 32 records; prior scale 1; gradients clipped to 0.5" in told
     assert "4 hidden chains of 100 + 200 transitions (elliptical)" in told
     assert "R-hat" in told.splitlines()[-1]
     assert "NOT covered by the guarantee" in told.splitlines()[-1]
@@ -487,8 +487,8 @@ REFUSALS = [
     (ops(), {"budget": PURE}, "delta = 0 cannot be met"),
     (None, {"budget": PURE}, "delta = 0 cannot be met"),
     (ops(), {"noise": "secure"}, "cannot make a Markov chain exact"),
-    (ops(), {"steps": 10}, "steps is not for one_posterior_sample"),
-    (ops(draws=200, **SHORT), {}, "lie too close together: raise samples to 1000"),
+    (ops(), {"steps": 10}, "steps is not for posterior samples"),
+    (ops(draws=200, **SHORT), {}, "lie too close together: ask for fewer"),
     (ops("published"), {"model": models.mlp(3, 2)}, "give a log_likelihood_bound"),
     (ops("published"), {"model": models.linear_regression(3)}, "unbounded, since its outcomes are"),
     (ops("published"), {"clip": 1.0}, "clip is not for bound = 'published'"),

@@ -123,7 +123,10 @@ def completed(
     if sampler.temperature is not None and not sampler.temperature > 0:
         raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
     if budget.delta == 0 and sampler.gaussian:
-        raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
+        raise Refused(
+            "delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6, or take "
+            "one_posterior_sample('published')"
+        )
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     checks.positive(checkpoint_seconds=checkpoint_seconds)
@@ -145,9 +148,11 @@ def completed(
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
             f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
-            "lower the step sizes, the clip or the steps, or leave step_size out"
+            "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
         )
-    plan = planned.plan | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    settings = model.settings or {}
+    scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
+    plan = planned.plan | scale | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
     begun, mark = None, ""

@@ -11,6 +11,8 @@ from confide.events import Event
 from confide.noise import Noise
 from confide.posterior import Diagnostics
 
+FEW = 3  # records for each parameter: fewer say little
+
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
     """The plan for the terminal."""
@@ -23,8 +25,7 @@ def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
         f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
         f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, plan)
     )
-    if risk := risky(guarantee, plan):
-        lines.append(risk)
+    lines += [warning for warning in (mostly_prior(plan), risky(guarantee, plan)) if warning]
     return "confide plan: " + "\n  ".join(lines)
 
 
@@ -48,9 +49,30 @@ def _course(plan: dict[str, Any]) -> list[str]:
     settled = 1 - math.exp(-2 * plan["settled"])
     return [
         f"{steps}, rows within norm {plan['norm_bound']:.4g}; {released} released of each chain",
-        f"the likelihood counts to the power {plan['likelihood_power']:.3g}; where the records say nothing, "
-        f"{settled:.0%} of the prior's variance is reached",
+        f"{_counted(plan)}; where they say nothing, {settled:.0%} of the prior's variance is reached",
     ]
+
+
+def _counted(plan: dict[str, Any]) -> str:
+    power = plan["likelihood_power"]
+    prior = f"; prior scale {plan['prior_scale']:.4g}" if "prior_scale" in plan else ""
+    return f"the likelihood counts to the power {power:.3g}, as if of {power * plan['records']:,.0f} records{prior}"
+
+
+def mostly_prior(plan: dict[str, Any]) -> str:
+    """What is to be said where hardly anything of the likelihood is left, or of the way to the posterior."""
+    if plan.get("likelihood_power", math.inf) * plan["records"] < FEW * plan["parameters"]:
+        counted = plan["likelihood_power"] * plan["records"]
+        return (
+            f"The data count as much as {counted:,.0f} records would, for {plan['parameters']} parameters: the draws "
+            "are mostly the prior's. Fewer draws, or a larger budget, would let the data say more."
+        )
+    if 1 - math.exp(-2 * plan.get("settled", math.inf)) < 0.5:
+        return (
+            "The run is too short to have settled: where the data say little, the draws are nearer to zero than the "
+            "posterior is. More steps would settle it."
+        )
+    return ""
 
 
 def _sample(plan: dict[str, Any]) -> list[str]:
@@ -58,7 +80,7 @@ def _sample(plan: dict[str, Any]) -> list[str]:
     power, total = plan["likelihood_power"], plan["chains"] * plan["draws"]
     if plan["bound"] == "tight":
         whole = "no gradient is cut" if plan["clip"] is None else f"gradients clipped to {plan['clip']:.4g}"
-        held = f"the likelihood counts to the power {power:.3g}, {whole}; the prior as it is"
+        held = f"{_counted(plan)}; {whole}"
     else:
         where = "by a cut" if plan["radius"] is None else f"by holding the parameters within {plan['radius']:.4g} of 0"
         held = (
@@ -87,7 +109,7 @@ def _rest(guarantee: Guarantee, plan: dict[str, Any]) -> str:
     if guarantee.epsilon > 0.9 * plan["budget"]["epsilon"]:
         return ""
     if "likelihood_power" in plan:
-        return "; the likelihood counts in full, and the rest is not needed"
+        return "; the likelihood counts in full, and the rest is not needed" if not mostly_prior(plan) else ""
     return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
 

@@ -11,6 +11,8 @@ Every number that depends on the budget or on a record is among the arrays, so t
 
 `frame` gives a Gaussian like the target (its mode, and the inverse of its curvature there): coordinates in which the
 chains move well. It depends on the records, and never leaves the computation; any frame gives the same distribution.
+Several scores of a record have none: directions that all of them share are as wide as the prior, which no frame of
+single outputs knows.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
         whole = _log_likelihood(linear, _scores(linear, flat, given["inputs"]), given)
         return given["power"] * whole - given["precision"] / 2 * jnp.sum(jnp.square(flat))
 
-    return Target(log_density, arrays, shape.strong_convexity)
+    return Target(log_density, arrays, None if linear.outputs else shape.strong_convexity)
 
 
 _UNCLIPPED = ("logistic_regression", "softmax_regression")  # whose gradients are bounded without a clip
@@ -112,8 +114,9 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
         each = jnp.clip(jnp.where(jnp.isnan(each), -limit, each), -limit, limit)
         return given["power"] * (jnp.sum(each) + model.log_prior(unravel(flat)))
 
-    settings, ridge = model.settings or {}, None if radius is None or linear is None else 0.0
-    if linear is not None and settings.get("prior") == "gaussian":
+    alone = linear is not None and not linear.outputs
+    settings, ridge = model.settings or {}, 0.0 if radius is not None and alone else None
+    if alone and settings.get("prior") == "gaussian":
         ridge = power / settings["prior_scale"] ** 2
     if radius is None:
         return Target(log_density, arrays, ridge)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -51,6 +52,7 @@ _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.
 
 def main() -> NoReturn:
     """Run the program; a refusal is one line on standard error and exit code 2."""
+    warnings.showwarning = _warn
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
@@ -74,6 +76,10 @@ def _explained(error: Any) -> str:
     given = f" (given: {value!r})" if value is not None else ""
     command = getattr(getattr(error, "ctx", None), "command_path", "confide")
     return f"{error.format_message().rstrip('.')}{given}: see '{command} --help'"
+
+
+def _warn(message: Warning | str, *place: Any) -> None:
+    print(f"confide: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _refuse(message: str) -> int:

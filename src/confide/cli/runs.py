@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from shlex import quote
@@ -166,7 +167,10 @@ def predict(
     if as_json:
         print_json({"predictions": str(out), "rows": rows})
     else:
-        print(f"{out}: {rows:,} predictions with {probability:.0%} intervals.")
+        plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))["plan"]
+        one = plan["chains"] * plan["draws"] == 1
+        with_them = "; one draw gives no intervals" if one else f" with {probability:.0%} intervals"
+        print(f"{out}: {rows:,} predictions{with_them}.")
 
 
 def report(

@@ -139,7 +139,9 @@ def planned(
 ) -> Planned:
     for name in ("steps", "batch_size", "burn_in"):
         if getattr(asked, name) is not None:
-            raise Refused(f"{name} is not for one_posterior_sample(), which has warmup= and samples=: leave it out")
+            raise Refused(
+                f"{name} is not for posterior samples: leave it out (in Python there are warmup= and samples=)"
+            )
     if asked.secure:
         raise Refused("noise = 'secure' cannot make a Markov chain exact: leave it out, or use sgld() or langevin()")
     chains = checks.count(chains=asked.chains)
@@ -282,13 +284,13 @@ def _chains(model: Model, target: Target, sampler: OnePosteriorSample, n: int, s
     algorithm: Algorithm = sampler.algorithm or ("elliptical" if framed else "nuts")
     if algorithm == "elliptical" and not framed:
         raise Refused("algorithm = 'elliptical' is for linear models with a Gaussian prior or a radius: use 'nuts'")
-    longer = max(1, min(LONGER, CHEAP // (n * size)))
+    longer = max(1, min(LONGER, CHEAP // (n * size))) if algorithm == "elliptical" else 1
     warmup, samples = (longer * length for length in metropolis.LENGTHS[algorithm])
     warmup, samples = sampler.warmup or warmup, sampler.samples or samples
     rounds = -(-total // sampler.hidden_chains)
     if rounds > 1 and samples // rounds < APART:
         raise Refused(
-            f"{total} draws from {sampler.hidden_chains} chains of {samples} samples lie too close together: raise "
-            f"samples to {rounds * APART}, or hidden_chains"
+            f"{total} draws from {sampler.hidden_chains} hidden chains of {samples} samples lie too close together: "
+            f"ask for fewer, or give one_posterior_sample(samples={rounds * APART})"
         )
     return Chains(algorithm, sampler.hidden_chains, warmup, samples)

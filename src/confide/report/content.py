@@ -169,6 +169,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
             "The draws are where hidden Markov chains ended. Whether those had met cannot be shown here, since it "
             "depends on the records: the guarantee takes the draws for exact."
         )
+    if little := statements.mostly_prior(plan):
+        warnings.append(little)
     if "likelihood_power" in plan:
         sentences.append(
             f"The likelihood counts to the power {plan['likelihood_power']:.3g}"

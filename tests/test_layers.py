@@ -31,6 +31,8 @@ FLOORS = [
     "models",
     "inputs",
     "convexity",
+    "balls",
+    "targets",
     "batches",
     "gradients",
     "noise",
@@ -40,6 +42,7 @@ FLOORS = [
     "checkpoints",
     "run",
     "progress",
+    "metropolis",
     "jobs",
     "statements",
     "fitting",
@@ -55,7 +58,7 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "jobs": ["parts", "stochastic", "langevin", "hybrid", "__init__"],
+    "jobs": ["parts", "stochastic", "langevin", "posterior_sample", "hybrid", "__init__"],
     "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
@@ -72,7 +75,19 @@ INSIDE = {
         "__init__",
     ],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],
-    "samplers": ["sampler", "sgld", "langevin", "wang2015", "sghmc", "sgnht", "psgld", "sgfs", "hybrid", "__init__"],
+    "samplers": [
+        "sampler",
+        "sgld",
+        "langevin",
+        "ops",
+        "wang2015",
+        "sghmc",
+        "sgnht",
+        "psgld",
+        "sgfs",
+        "hybrid",
+        "__init__",
+    ],
     "baselines": [
         "release",
         "minimum",

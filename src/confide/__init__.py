@@ -23,8 +23,19 @@ if TYPE_CHECKING:
     from confide.fitting import fit, sample
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
-    from confide.posterior import NotPrivateWarning, Posterior
-    from confide.samplers import Sampler, hybrid, langevin, psgld, sgfs, sghmc, sgld, sgnht, wang2015_sgld
+    from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+    from confide.samplers import (
+        Sampler,
+        hybrid,
+        langevin,
+        one_posterior_sample,
+        psgld,
+        sgfs,
+        sghmc,
+        sgld,
+        sgnht,
+        wang2015_sgld,
+    )
     from confide.step_sizes import step_size
 
 __version__ = "0.1.0"
@@ -33,6 +44,7 @@ _HOMES = {
     "ApproximateWarning": "accounting",
     "Budget": "budget",
     "BudgetExceeded": "ledger",
+    "ExactnessWarning": "posterior",
     "Guarantee": "budget",
     "Ledger": "ledger",
     "NotPrivateWarning": "posterior",
@@ -56,6 +68,7 @@ _HOMES = {
     "hybrid": "samplers",
     "langevin": "samplers",
     "last_iterate_mu": "contractions",
+    "one_posterior_sample": "samplers",
     "plan": "planning",
     "psgld": "samplers",
     "sample": "fitting",
@@ -70,6 +83,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "balls",
     "baselines",
     "batches",
     "budget",
@@ -93,6 +107,7 @@ _MODULES = (
     "jobs",
     "kernel",
     "ledger",
+    "metropolis",
     "models",
     "noise",
     "pending",
@@ -111,12 +126,14 @@ _MODULES = (
     "step_sizes",
     "tables",
     "tabular",
+    "targets",
 )
 
 __all__ = [
     "ApproximateWarning",
     "Budget",
     "BudgetExceeded",
+    "ExactnessWarning",
     "Guarantee",
     "Ledger",
     "NotPrivateWarning",
@@ -140,6 +157,7 @@ __all__ = [
     "hybrid",
     "langevin",
     "last_iterate_mu",
+    "one_posterior_sample",
     "plan",
     "psgld",
     "sample",

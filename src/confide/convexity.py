@@ -57,16 +57,21 @@ def qualified(model: Model) -> Model:
 
 
 def prepared(model: Model, data: tuple[np.ndarray, ...]) -> tuple[Model, tuple[np.ndarray, ...]]:
-    """The model with a norm bound, and the data with every row within it.
+    """A convex model with a norm bound, and the data with every row within it."""
+    return bounded(qualified(model), data)
+
+
+def bounded(model: Model, data: tuple[np.ndarray, ...]) -> tuple[Model, tuple[np.ndarray, ...]]:
+    """A linear model with a norm bound, and the data with every row within it.
 
     A model without one gets it from the convention that features lie in [-1, 1]: 1 for a classifier, whose labels do
     not change when a row is scaled down, and sqrt(dimension), which holds for every such row, for a regression.
     """
-    qualified(model)
     assert model.linear is not None
-    assert model.settings is not None
     if model.linear.norm_bound is not None:
         return model, data
+    if model.settings is None:
+        raise Refused("the rows of a model with a prior of your own have no public bound: give it a norm_bound")
     if float(np.max(np.abs(data[0]))) > 1 + 1e-6:
         raise Refused(
             "X has entries outside [-1, 1], so its rows have no public bound: scale the features by public bounds, or "

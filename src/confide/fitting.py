@@ -122,7 +122,7 @@ def completed(
     checks.one_of(noises.NOISES, noise=noise)
     if sampler.temperature is not None and not sampler.temperature > 0:
         raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
-    if budget.delta == 0:
+    if budget.delta == 0 and sampler.gaussian:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
@@ -178,7 +178,12 @@ def completed(
     spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
-    return Posterior(draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model)
+    found = job.diagnostics
+    if found is not None and verbose:
+        print(statements.hidden(found), file=sys.stderr)
+    return Posterior(
+        draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model, diagnostics=found
+    )
 
 
 def _first(job: jobs.Work, source: Any, mark: str, given: bool) -> checkpoints.Checkpoint:

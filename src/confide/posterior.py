@@ -2,7 +2,7 @@
 
 A posterior holds what was paid for and what is public: draws, guarantee, settings. It holds no record, no statistic of
 the records (a training loss, a fraction clipped), and no key of the noise; nor does a saved one, which is NetCDF for
-the draws and JSON for the rest.
+the draws and JSON for the rest. The one exception, `diagnostics`, is never stored, copied or shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +37,17 @@ class NotPrivateWarning(UserWarning):
     """The draws come without any guarantee and must not be published."""
 
 
+class ExactnessWarning(UserWarning):
+    """The chains behind a posterior sample do not seem to have met, and the guarantee takes its draws for exact."""
+
+
+class Diagnostics(NamedTuple):
+    """Of hidden chains, at their worst parameter. They depend on the records, and no guarantee covers them."""
+
+    r_hat: float
+    effective: float  # sample size
+
+
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """What `confide.fit` returns.
@@ -46,18 +57,21 @@ class Posterior:
         guarantee: what publishing them may reveal; None after `confide.sample`: then nothing may be published.
         plan: the settings of the run, all of them public.
         model: what the draws are parameters of; None after loading one built from your own functions.
+        diagnostics: of the hidden chains behind a posterior sample, for whoever may see the records: NOT covered by
+            the guarantee, not to be published, and not kept by `save`, pickles or copies.
     """
 
     draws: Any
     guarantee: Guarantee | None
     plan: dict[str, Any] = field(default_factory=dict)
     model: Model | None = None
+    diagnostics: Diagnostics | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """A model is pickled by name and settings where it has them: its functions cannot be."""
         model = self.model
         kept = model if model is None or model.settings is None else (model.name, model.settings)
-        return {**self.__dict__, "model": kept}
+        return {**self.__dict__, "model": kept, "diagnostics": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         kept = state["model"]
@@ -97,6 +111,8 @@ class Posterior:
         (rows, labels, 2). `key` draws the outcomes; it has nothing to do with privacy.
         """
         probability = checks.probability(probability=probability)
+        if self.chains * self.size == 1:
+            raise Refused("there is one draw, and one draw has no interval: ask for more draws, each at its price")
         model, levels = self._known(), np.array([(1 - probability) / 2, (1 + probability) / 2])
         if model.kind == "classification":
             function = model.predict

@@ -35,8 +35,8 @@ def predict(
 ) -> int:
     """Write a prediction for every row of a table: how many there are.
 
-    A row whose missing values drop it from the fit gets no prediction. The columns in `keep`, such as an identifier,
-    go along.
+    A row whose missing values drop it from the fit gets no prediction, and one draw gives no intervals. The columns in
+    `keep`, such as an identifier, go along.
     """
     checks.probability(probability=probability)
     path, count = Path(out), 0
@@ -75,16 +75,23 @@ def _predicted(
 
 
 def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
-    interval = posterior.interval(x, probability)
+    several = posterior.chains * posterior.size > 1
+    interval = posterior.interval(x, probability) if several else None
     if not target.labels:
         back = _back(target, count=posterior.plan["model"] == "poisson_regression")
-        columns = [back(posterior.predict(x)), back(interval[:, 0]), back(interval[:, 1])]
+        columns = [back(posterior.predict(x))]
+        if interval is None:
+            return [[f"{value:.6g}", "", ""] for value in columns[0]]
+        columns += [back(interval[:, 0]), back(interval[:, 1])]
         return [[f"{value:.6g}" for value in row] for row in zip(*columns, strict=True)]
     chances = posterior.predict_proba(x)
     places = [1] if len(target.labels) == 2 else range(len(target.labels))
     rows = []
     for i, chance in enumerate(chances):
-        shown = [f"{v:.4f}" for k in places for v in (chance[k], interval[i, k, 0], interval[i, k, 1])]
+        shown = []
+        for k in places:
+            ends = ("", "") if interval is None else [f"{end:.4f}" for end in interval[i, k]]
+            shown += [f"{chance[k]:.4f}", *ends]
         rows.append([target.labels[int(np.argmax(chance))], *shown])
     return rows
 
@@ -153,6 +160,8 @@ def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray
         "mean absolute error": float(np.mean(np.abs(outcome - mean))),
         "standard deviation of the outcomes": float(np.std(outcome)),
     }
+    if posterior.chains * posterior.size == 1:
+        return Evaluation(len(y), scores, [], "There is one draw, so there are no intervals to compare with.")
     bins = []
     for level in LEVELS:
         interval = posterior.interval(x, level)

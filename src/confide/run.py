@@ -56,6 +56,11 @@ class Job:
         return self.kernel.controls.step_size.size
 
     @property
+    def diagnostics(self) -> None:
+        """There are none but those of the released draws."""
+        return None
+
+    @property
     def kept(self) -> int:
         return (self.steps - self.burn_in) // self.thin
 

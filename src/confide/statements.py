@@ -9,6 +9,7 @@ from confide.accountants import profile
 from confide.budget import Guarantee
 from confide.events import Event
 from confide.noise import Noise
+from confide.posterior import Diagnostics
 
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
@@ -29,6 +30,8 @@ def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
 
 def _course(plan: dict[str, Any]) -> list[str]:
     """What the steps are, and how far they lead."""
+    if plan["sampler"] == "ops":
+        return _sample(plan)
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
@@ -48,6 +51,36 @@ def _course(plan: dict[str, Any]) -> list[str]:
         f"the likelihood counts to the power {plan['likelihood_power']:.3g}; where the records say nothing, "
         f"{settled:.0%} of the prior's variance is reached",
     ]
+
+
+def _sample(plan: dict[str, Any]) -> list[str]:
+    """What is drawn, and by which chains."""
+    power, total = plan["likelihood_power"], plan["chains"] * plan["draws"]
+    if plan["bound"] == "tight":
+        whole = "no gradient is cut" if plan["clip"] is None else f"gradients clipped to {plan['clip']:.4g}"
+        held = f"the likelihood counts to the power {power:.3g}, {whole}; the prior as it is"
+    else:
+        where = "by a cut" if plan["radius"] is None else f"by holding the parameters within {plan['radius']:.4g} of 0"
+        held = (
+            f"likelihood and prior count to the power {power:.3g}; |log likelihood| of a record is at most "
+            f"{plan['log_likelihood_bound']:.4g}, {where}"
+        )
+    rows = "" if plan["norm_bound"] is None else f", rows within norm {plan['norm_bound']:.4g}"
+    several = "one draw" if total == 1 else f"{total} draws, each paid for,"
+    return [
+        f"{several} from the tempered posterior by the {plan['bound']} bound{rows}",
+        held,
+        f"{plan['hidden_chains']} hidden chains of {plan['warmup']} + {plan['samples']} transitions "
+        f"({plan['algorithm']}); a draw is where a chain ends, taken to be exact",
+    ]
+
+
+def hidden(found: Diagnostics) -> str:
+    """What the analyst is told of the hidden chains."""
+    return (
+        f"  hidden chains, at the worst parameter: R-hat {found.r_hat:.3f}, effective sample size "
+        f"{found.effective:,.0f} (computed from the records and NOT covered by the guarantee: do not publish this line)"
+    )
 
 
 def _rest(guarantee: Guarantee, plan: dict[str, Any]) -> str:

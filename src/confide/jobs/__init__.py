@@ -6,11 +6,11 @@ import jax
 import numpy as np
 
 from confide.budget import Budget
-from confide.jobs import hybrid, langevin, stochastic
+from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
 from confide.jobs.stochastic import STEPS, bounded_clip, described, plain_job, private_job
 from confide.models.model import Model
-from confide.samplers import Hybrid, Langevin, Sampler
+from confide.samplers import Hybrid, Langevin, OnePosteriorSample, Sampler
 
 __all__ = [
     "STEPS",
@@ -36,4 +36,6 @@ def planned(
         return hybrid.planned(planned, model, data, budget, sampler, asked, key)
     if isinstance(sampler, Langevin):
         return langevin.planned(model, data, budget, sampler, asked, key)
+    if isinstance(sampler, OnePosteriorSample):
+        return posterior_sample.planned(model, data, budget, sampler, asked, key)
     return stochastic.planned(model, data, budget, sampler, asked, key)

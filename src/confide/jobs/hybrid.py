@@ -16,6 +16,7 @@ from confide.events import Event
 from confide.jobs import stochastic
 from confide.jobs.parts import Asked, Planned, Work
 from confide.models.model import Model
+from confide.posterior import Diagnostics
 from confide.run import Job
 from confide.samplers.hybrid import Hybrid
 
@@ -32,6 +33,10 @@ class Relay:
     @property
     def steps(self) -> int:
         return self.first.steps + self.then.steps
+
+    @property
+    def diagnostics(self) -> Diagnostics | None:
+        return self.first.diagnostics
 
     def digest(self) -> str:
         return self.first.digest() + self.then.digest()

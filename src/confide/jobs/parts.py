@@ -14,6 +14,7 @@ from confide.accounting import EVERY_ITERATE
 from confide.checks import Refused
 from confide.events import Event
 from confide.models.model import Model
+from confide.posterior import Diagnostics
 
 
 class Asked(NamedTuple):
@@ -33,6 +34,11 @@ class Work(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def diagnostics(self) -> Diagnostics | None:
+        """Of hidden chains, once they have run."""
+        ...
 
     def digest(self) -> str:
         """Of whatever decides the run and is neither in its event nor in its plan."""

@@ -93,7 +93,13 @@ def _model(
         predict=lambda parameters, x: predict(scores(parameters, x)),
         simulate=lambda key, parameters, x: simulate(key, scores(parameters, x)),
         check=check,
-        linear=Linear(residual=residual, outputs=outputs, intercept=intercept, norm_bound=norm_bound),
+        linear=Linear(
+            residual=residual,
+            log_likelihood=log_likelihood,
+            outputs=outputs,
+            intercept=intercept,
+            norm_bound=norm_bound,
+        ),
         disperse=priors.drawn(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )

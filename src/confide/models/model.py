@@ -26,10 +26,12 @@ Data = tuple[np.ndarray, ...]
 class Linear:
     """The closed form of a generalised linear model: scores = X W, gradient of one record = x (outer) residual.
 
-    `residual(scores, y)` is the gradient of the negative log likelihood by the scores, for many records at once.
+    `residual(scores, y)` is the gradient of the negative log likelihood by the scores, for many records at once;
+    `log_likelihood(scores, y)` is for one record.
     """
 
     residual: Callable[[jax.Array, jax.Array], jax.Array]
+    log_likelihood: Callable[[jax.Array, jax.Array], jax.Array]
     outputs: tuple[int, ...]  # () for one score a record
     intercept: bool
     norm_bound: float | None = None  # of the rows, without the constant of the intercept

@@ -153,14 +153,28 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
                 "learn them. Their intervals are wide, since the chains began apart, but with so few chains still "
                 "too narrow."
             )
-    elif effects:
+    elif effects and posterior.size > 1:
         sentences.append("There is one chain, so R-hat cannot be computed.")
+    elif effects:
+        sentences.append("Effective draws and R-hat cannot be computed of single draws.")
     else:
         sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
-    sentences.append(
-        f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
-        f"than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than of the data."
-    )
+    if posterior.chains * posterior.size == 1:
+        warnings.append(
+            "There is one draw, and one draw has no interval: each coefficient differs from the posterior mean by as "
+            "much as the posterior is wide, which does not show. Further draws would show it, each at its price."
+        )
+    if plan["sampler"] == "ops":
+        sentences.append(
+            "The draws are where hidden Markov chains ended. Whether those had met cannot be shown here, since it "
+            "depends on the records: the guarantee takes the draws for exact."
+        )
+    if "diffusion_time" in plan:
+        sentences.append(
+            f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by "
+            f"less than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than "
+            "of the data."
+        )
     bound = plan.get("norm_bound")
     if plan.get("clip") is not None and bound is not None:
         if plan["model"] == "logistic_regression" and plan["clip"] >= bound:

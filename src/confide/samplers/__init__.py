@@ -2,6 +2,7 @@
 
 from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
+from confide.samplers.ops import OnePosteriorSample, one_posterior_sample
 from confide.samplers.psgld import psgld
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgfs import sgfs
@@ -13,9 +14,11 @@ from confide.samplers.wang2015 import wang2015_sgld
 __all__ = [
     "Hybrid",
     "Langevin",
+    "OnePosteriorSample",
     "Sampler",
     "hybrid",
     "langevin",
+    "one_posterior_sample",
     "psgld",
     "sgfs",
     "sghmc",

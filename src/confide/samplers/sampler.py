@@ -43,6 +43,11 @@ class Sampler:
         if not callable(self.schedule):
             checks.one_of(calibration.SCHEDULES, schedule=self.schedule)
 
+    @property
+    def gaussian(self) -> bool:
+        """Whether its privacy is that of Gaussian noise, which has no delta = 0."""
+        return True
+
     def step_sizes(self, steps: int) -> tuple[np.ndarray, bool]:
         """The step sizes, and whether they are final; else they are to be multiplied by what the budget allows."""
         if callable(self.step_size) and self.schedule != "fixed":

@@ -47,12 +47,12 @@ class Effort(NamedTuple):
     """How much is measured."""
 
     logarithms: tuple[float, ...]  # of epsilon
-    splits: int
-    draws: int  # measured on each split
-    runs: int  # on each split, of a sampler that takes steps
-    records: int | None  # to train on, at most
-    langevin_steps: int
-    transitions: int  # of each hidden chain after its warm-up
+    splits: int = 1
+    draws: int = 4  # measured on each split
+    runs: int = 1  # on each split, of a sampler that takes steps
+    records: int | None = None  # to train on, at most
+    langevin_steps: int = 1000
+    transitions: int = 400  # of each hidden chain after its warm-up
 
 
 class Trial(NamedTuple):
@@ -84,16 +84,8 @@ class Trial(NamedTuple):
     def fit(self, budget: Budget, sampler: samplers.Sampler, repeat: int = 0, **settings: Any) -> Posterior:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExactnessWarning)  # what the chains look like is among the claims
-            return fitting.fit(
-                self.model,
-                self.train,
-                budget,
-                sampler,
-                key=self._key(repeat),
-                progress=False,
-                verbose=False,
-                **settings,
-            )
+            quiet: dict[str, Any] = {"key": self._key(repeat), "progress": False, "verbose": False}
+            return fitting.fit(self.model, self.train, budget, sampler, **quiet, **settings)
 
     def minima(self, release: Callable[..., Posterior], **settings: Any) -> list[Posterior]:
         return [

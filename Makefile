@@ -32,6 +32,7 @@ bench: .venv/.test
 reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
+	$(BIN)/confide reproduce wang2015-figure1
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/nuts.py
 

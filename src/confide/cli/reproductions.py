@@ -15,7 +15,7 @@ def reproduce(
         str, typer.Argument(help="li2019-figure1, li2019-figure2 or wang2015-figure1.", show_default=False)
     ],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the PNG and the claims.")] = Path("reproductions"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer points: at most a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,
     as_json: Json = False,
 ) -> None:
     """Recompute a figure of the papers: claimed, measured, and why they differ. Takes minutes."""

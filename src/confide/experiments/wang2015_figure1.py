@@ -20,22 +20,19 @@ from confide.checks import Refused
 from confide.data import Split
 from confide.experiments import wang2015_panels
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.experiments.wang2015_panels import DELTA, METHODS, Effort, Method, Trial, measured, unprotected
+from confide.experiments.wang2015_panels import (
+    DELTA,
+    FULL,
+    METHODS,
+    QUICK,
+    Effort,
+    Method,
+    Trial,
+    measured,
+    unprotected,
+)
 from confide.posterior import Posterior
 
-WIDE = tuple(float(logarithm) for logarithm in range(-5, 4))
-NARROW = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5)
-FULL = {  # the longest first
-    "adult": Effort(WIDE, runs=3),
-    "abalone": Effort(WIDE, splits=5, runs=2),
-    "synthetic": Effort(NARROW, splits=5, runs=2),
-}
-SMALL = {"records": 1000, "langevin_steps": 300, "transitions": 300}
-QUICK = {  # the last two have the same shapes, so that one program serves both
-    "adult": Effort((-5.0, -1.0, 2.0), **SMALL),
-    "abalone": Effort((-5.0, -1.0, 2.0), **SMALL),
-    "synthetic": Effort((-2.5, -0.5, 1.5), **SMALL),
-}
 PROCESSES = 2
 
 

@@ -1,14 +1,17 @@
 import csv
+import math
 import re
 
 import numpy as np
 import pytest
 
 from confide import experiments
-from confide.experiments import li2019_figure2
+from confide.experiments import li2019_figure2, wang2015_figure1, wang2015_panels
 from confide.experiments.reproduction import Claim
+from confide.experiments.wang2015_panels import Effort, Trial
+from confide.jobs import posterior_sample
 
-pytestmark = pytest.mark.long
+long = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +20,7 @@ def written(tmp_path_factory):
     return {name: (experiments.load(name).run(quick=True), out) for name in experiments.NAMES}
 
 
+@long
 @pytest.mark.parametrize("name", experiments.NAMES)
 def test_a_reproduction_leaves_curves_a_picture_and_claims(written, name):
     result, out = written[name]
@@ -33,6 +37,7 @@ def test_a_reproduction_leaves_curves_a_picture_and_claims(written, name):
     assert all(all(cell.strip() for cell in row) for row in claims)
 
 
+@long
 def test_figure1_orders_the_theories(written):
     rows = written["li2019-figure1"][0].rows
     curve = {(m, s): np.array([v for a, b, _, v in rows if (a, b) == (m, s)]) for m, s, _, _ in rows}
@@ -43,6 +48,7 @@ def test_figure1_orders_the_theories(written):
     assert all(np.all(np.diff(values) > 0) for values in curve.values())
 
 
+@long
 def test_figure1_measures_what_it_says(written):
     claims = {claim.quantity: claim for claim in written["li2019-figure1"][0].claims}
     assert claims["wang2015's bound at epsilon 0.1"].measured == "1.479e-06"
@@ -50,6 +56,56 @@ def test_figure1_measures_what_it_says(written):
     assert [float(number) for number in re.findall(r"[\d.]+", measured)] == pytest.approx([0.031, 0.0757], rel=0.02)
 
 
+@long
 def test_figure2_scales_with_the_clip_exactly():
     base = li2019_figure2.step("moments", 1000, 1.0, 0.5)
     assert li2019_figure2.step("moments", 1000, 10.0, 0.5) == pytest.approx(base / 100, rel=1e-6)
+
+
+def trial(logarithm, **effort):
+    return Trial(wang2015_panels.synthetic(0), math.exp(logarithm), Effort((logarithm,), **effort), 0)
+
+
+def test_wang2015_buys_several_draws_as_good_as_one_alone():
+    one = posterior_sample.affordable_mu(trial(0.0).budget(), 1, 0.0)
+    four = posterior_sample.affordable_mu(trial(0.0).budget(4), 4, 0.0)
+    assert four == pytest.approx(one, rel=1e-6)
+    assert trial(0.0).budget(4).epsilon > 2  # four draws are not sold for one
+    assert trial(0.0).budget(4, delta=0.0).epsilon == 4
+
+
+def test_wang2015_minima_come_near_what_is_possible():
+    """The best accuracy is Phi(0.55) = 0.709; 10,000 test records give it to 0.014, three standard errors."""
+    best = wang2015_panels.unprotected(wang2015_panels.synthetic(0))
+    assert 0.68 < best < 0.709 + 0.014
+    for method in ("Objective perturbation", "Output perturbation"):
+        low, high = (wang2015_panels.measured(trial(x, draws=10), method).accuracies for x in (-2.5, 5.0))
+        assert len(low) == len(high) == 10
+        assert np.mean(low) < 0.6
+        assert best - 0.02 < np.mean(high) < best + 0.01
+
+
+def test_wang2015_leaves_out_what_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("CONFIDE_DATA", str(tmp_path / "nowhere"))
+    result = wang2015_figure1.run(efforts={"abalone": Effort((0.0,))})
+    assert not result.rows
+    (claim,) = result.claims
+    assert claim.measured == "left out"
+    assert "CONFIDE_DATA" in claim.why
+
+
+@long
+def test_wang2015_orders_the_methods(written):
+    """Four draws a point: three standard errors, and half a point where they hardly differ."""
+    rows = written["wang2015-figure1"][0].rows
+    curves = {(d, m): [row for row in rows if row[:2] == (d, m)] for d, m, *_ in rows}
+    for dataset in {row.dataset for row in rows}:
+        best = curves[dataset, "Non-private"][0].mean
+        for method in wang2015_panels.METHODS:
+            points = curves[dataset, method]
+            assert all(p.mean <= best + 3 * np.nan_to_num(p.standard_error) + 0.005 for p in points)
+            assert points[-1].mean >= points[0].mean
+        langevin, published = curves[dataset, "Langevin"][1], curves[dataset, "One-Posterior sample, published"][1]
+        assert langevin.epsilon == published.epsilon
+        assert langevin.mean > published.mean - 0.005
+    assert curves["synthetic", "Langevin"][1].mean > curves["synthetic", "One-Posterior sample, published"][1].mean

@@ -98,7 +98,14 @@ INSIDE = {
     ],
     "report": ["effects", "content", "page", "__init__"],
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
-    "experiments": ["reproduction", "li2019_figure1", "li2019_figure2", "__init__"],
+    "experiments": [
+        "reproduction",
+        "li2019_figure1",
+        "li2019_figure2",
+        "wang2015_panels",
+        "wang2015_figure1",
+        "__init__",
+    ],
 }
 PROMISE = FLOORS[: FLOORS.index("data")]
 ALLOWED_OUTSIDE = {"numpy", "scipy", "dp_accounting", "pyarrow"}

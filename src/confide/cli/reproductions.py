@@ -11,12 +11,14 @@ from confide.cli.printing import Json, print_json, show_table
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="li2019-figure1 or li2019-figure2.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="li2019-figure1, li2019-figure2 or wang2015-figure1.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the PNG and the claims.")] = Path("reproductions"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Recompute a figure of the papers: claimed, measured, and why they differ. Takes a minute or two."""
+    """Recompute a figure of the papers: claimed, measured, and why they differ. Takes minutes."""
     from confide import experiments
     from confide.experiments.reproduction import make_folder
 

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from confide import checks
 
-NAMES = ("li2019-figure1", "li2019-figure2")
+NAMES = ("li2019-figure1", "li2019-figure2", "wang2015-figure1")
 
 
 def load(name: str) -> ModuleType:

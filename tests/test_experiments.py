@@ -96,7 +96,7 @@ def test_wang2015_leaves_out_what_is_not_there(monkeypatch, tmp_path):
 
 @long
 def test_wang2015_orders_the_methods(written):
-    """Four draws a point: three standard errors, and half a point where they hardly differ."""
+    """Four draws a point or more: three standard errors, and half a point where they hardly differ."""
     rows = written["wang2015-figure1"][0].rows
     curves = {(d, m): [row for row in rows if row[:2] == (d, m)] for d, m, *_ in rows}
     for dataset in {row.dataset for row in rows}:

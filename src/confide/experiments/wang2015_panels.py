@@ -49,6 +49,7 @@ class Effort(NamedTuple):
     logarithms: tuple[float, ...]  # of epsilon
     splits: int = 1
     draws: int = 4  # measured on each split
+    samples: int = 16  # of those that hidden chains end, which come from one run
     runs: int = 1  # on each split, of a sampler that takes steps
     records: int | None = None  # to train on, at most
     langevin_steps: int = 1000
@@ -62,7 +63,7 @@ FULL = {  # the longest first
     "abalone": Effort(WIDE, splits=5, runs=2),
     "synthetic": Effort(NARROW, splits=5, runs=2),
 }
-SMALL = {"records": 1000, "langevin_steps": 300, "transitions": 300}
+SMALL = {"records": 1000, "langevin_steps": 300, "transitions": 300, "samples": 12}
 QUICK = {  # the last two have the same shapes, so that one program serves both
     "adult": Effort((-5.0, -1.0, 2.0), **SMALL),
     "abalone": Effort((-5.0, -1.0, 2.0), **SMALL),
@@ -177,13 +178,13 @@ def _share(labels: np.ndarray, trial: Trial) -> float:
 
 
 def _published(trial: Trial) -> list[Posterior]:
-    draws, transitions = trial.effort.draws, trial.effort.transitions
+    draws, transitions = trial.effort.samples, trial.effort.transitions
     sampler = samplers.one_posterior_sample("published", draws=draws, warmup=WARMUP, samples=transitions)
     return [trial.fit(trial.budget(draws, delta=0.0), sampler)]
 
 
 def _tight(trial: Trial) -> list[Posterior]:
-    draws, transitions = trial.effort.draws, trial.effort.transitions
+    draws, transitions = trial.effort.samples, trial.effort.transitions
     sampler = samplers.one_posterior_sample(draws=draws, warmup=WARMUP, samples=transitions)
     return [trial.fit(trial.budget(draws), sampler)]
 

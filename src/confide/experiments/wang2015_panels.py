@@ -63,7 +63,7 @@ FULL = {  # the longest first
     "abalone": Effort(WIDE, splits=5, runs=2),
     "synthetic": Effort(NARROW, splits=5, runs=2),
 }
-SMALL = {"records": 1000, "langevin_steps": 300, "transitions": 300, "samples": 12}
+SMALL = {"records": 800, "langevin_steps": 200, "transitions": 200, "samples": 12}
 QUICK = {  # the last two have the same shapes, so that one program serves both
     "adult": Effort((-5.0, -1.0, 2.0), **SMALL),
     "abalone": Effort((-5.0, -1.0, 2.0), **SMALL),

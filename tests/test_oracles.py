@@ -74,7 +74,8 @@ def test_one_step_down_to_tiny_delta():
                 assert exact <= profile.delta(epsilon) <= exact * 1.02
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", pytest.param("replace-one", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("neighbours", events.NEIGHBOURS)
 def test_log_moments_against_an_integral(neighbours):
     mpmath.mp.dps = 30
     for q, sigma, order in [(0.01, 1.0, 8), (0.05, 4.0, 64), (0.6, 0.4, 5)]:

@@ -281,6 +281,7 @@ def kolmogorov(draws, grid, density):
     return stats.kstest(draws, lambda at: np.interp(at, grid, cumulative)).pvalue
 
 
+@pytest.mark.long
 def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
     """Two parameters, by quadrature over the disc; along an axis, and in norm."""
     found, plan = in_a_ball
@@ -342,6 +343,7 @@ def test_draws_have_the_exact_distribution_in_one_dimension(algorithm, route):
         assert kolmogorov(narrow, GRID, density) < 0.05
 
 
+@pytest.mark.long
 def test_wang2015_propositions_1_and_2():
     """At rho = 1 the estimator is consistent, with twice the asymptotic variance of the best one.
 
@@ -450,6 +452,7 @@ def test_softmax_and_a_hybrid_run():
     assert found.diagnostics is not None
 
 
+@pytest.mark.long
 def test_charged_once_and_resumed_to_the_same_draws(tmp_path):
     ledger, place = ledger_of(tmp_path, epsilon=1.0), tmp_path / "checkpoint"
     asked = Asked(draws=1)

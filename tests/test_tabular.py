@@ -445,7 +445,8 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
         assert choice.why is None
 
 
-@pytest.mark.parametrize("sampler", ["hybrid", pytest.param("ops", marks=pytest.mark.long)])
+@pytest.mark.parametrize("sampler", ["hybrid", "ops"])
+@pytest.mark.long
 def test_convex_samplers_by_name(sampler, folder, call):
     command = FIT.replace("--ledger ledger.db", "")
     command = command if sampler == "hybrid" else command.replace("--steps 500", "")

@@ -38,7 +38,8 @@ are *orthogonal*, with squared lengths w and W - w, W = (2 L)^2. The union of bo
 delta_mu as a function of mu^2, and f is convex with f(0) = 0 while (epsilon - kappa)^2 >= mu^4/4 + mu^2 (differentiate:
 f' = phi(mu/2 - epsilon/mu) / (2 mu)), so the sum is at most 2 f(W): the same formula with Delta = 2 L. The condition is
 imposed for both relations. The published constants, sigma^2 = L^2 (8 log(2/delta) + 4 epsilon) / epsilon^2 at
-lambda >= 2 beta/epsilon, draw more noise for the same promise.
+lambda >= 2 beta/epsilon, draw more noise for the same promise for add-remove neighbours; for replace-one they draw
+less, which the bound here does not certify.
 
 **iyengar2019** (approximate minima; the default). Both methods above assume the *exact* minimum, which no solver finds.
 Here the solver stops with a certified gradient norm of at most gamma, so its point is within gamma/lambda of the

@@ -96,15 +96,20 @@ def test_wang2015_leaves_out_what_is_not_there(monkeypatch, tmp_path):
 
 @long
 def test_wang2015_orders_the_methods(written):
-    """Four draws a point or more: three standard errors, and half a point where they hardly differ."""
+    """Three standard errors, and half a point where methods hardly differ.
+
+    Which 800 records of Adult a fit sees moves its accuracy by 0.4 points (the standard deviation of the mode's over 20
+    subsets), and draws that predict together may well be better than the mode: "no better than without privacy" has a
+    slack of a point and a half.
+    """
     rows = written["wang2015-figure1"][0].rows
     curves = {(d, m): [row for row in rows if row[:2] == (d, m)] for d, m, *_ in rows}
     for dataset in {row.dataset for row in rows}:
         best = curves[dataset, "Non-private"][0].mean
         for method in wang2015_panels.METHODS:
             points = curves[dataset, method]
-            assert all(p.mean <= best + 3 * np.nan_to_num(p.standard_error) + 0.005 for p in points)
-            assert points[-1].mean >= points[0].mean
+            assert all(p.mean <= best + 3 * np.nan_to_num(p.standard_error) + 0.015 for p in points)
+            assert points[-1].mean >= points[0].mean - 0.005
         langevin, published = curves[dataset, "Langevin"][1], curves[dataset, "One-Posterior sample, published"][1]
         assert langevin.epsilon == published.epsilon
         assert langevin.mean > published.mean - 0.005

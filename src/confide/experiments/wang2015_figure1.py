@@ -12,6 +12,7 @@ import math
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,12 @@ def run(quick: bool = False, efforts: dict[str, Effort] | None = None) -> Reprod
     else:
         context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=_begin, initargs=(quick,)) as pool:
-            parts = list(pool.map(panel, efforts, efforts.values()))
+            try:
+                parts = list(pool.map(panel, efforts, efforts.values()))
+            except BrokenProcessPool as cause:
+                raise Refused(
+                    "a process that drew a panel was killed, perhaps for want of memory: run it again"
+                ) from cause
     missing = {dataset: reason for part in parts for dataset, reason in part.missing.items()}
     points = sorted((p for part in parts for p in part.points), key=lambda point: list(PANELS).index(point.dataset))
     results = Results(points, [chains for part in parts for chains in part.chains], missing)

@@ -66,6 +66,8 @@ INSIDE = {
         "profiles",
         "roots",
         "moments",
+        "distances",
+        "bayesian",
         "gdp",
         "pairs",
         "fourier",

@@ -1,0 +1,384 @@
+"""Bayesian accountant (triastcyn2020): an estimate for people who are like the people in the data.
+
+Differential privacy bounds what a step reveals of anybody; here the record is drawn from a population, and the privacy
+loss is averaged over the draw as well. A run of T steps, whose step t reveals D_t(x) of record x (Renyi divergence of
+order lambda + 1), has by Hoelder's inequality (their Theorem 1, corollary 1)
+
+    epsilon = min over lambda of (sum_t c_t - log delta) / lambda,    c_t = (1/T) log E_x exp(T lambda D_t(x)).
+
+The expectation is not known. Two estimates of it from m sampled pairs per step, each with the failure probability gamma:
+
+- *published* (their equation 14): mean + t-quantile * standard deviation / sqrt(m - 1). It supposes normal averages.
+  With the power T inside they are as far from that as can be: a sample that holds none of the few large distances says
+  nothing of them, so it may fall short at any gamma (`docs/errata.md`).
+- *bounded*: with a clip, Y = exp(T lambda D) lies between 1 and its value B at the clip, and for means of [0, 1]-valued
+  draws Hoeffding (1963) has Pr[m KL(mean || expectation) > log(1/gamma)] <= gamma where the mean is too low. It holds for
+  every distribution. gamma is shared by the orders, because the best is picked.
+
+gamma adds up over the steps and is taken from delta. Assumptions: pairs were picked independently at random; a fresh
+person's gradients are like those of members; and a run along the path that was taken stands for all others, since D_t
+depends on what was released before step t and the sum is not bounded in advance.
+
+Theorem 3 takes the larger of two costs. Its second comes from an inequality that loses the amplification by sampling; the
+divergence it bounds never exceeds the first (`distances.py`). So the first alone is the default, and with every distance
+at the clip the result is the moments accountant's; `direction="printed"` is the theorem to the letter.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import betainccinv, rel_entr, stdtrit
+
+from confide import checks
+from confide.accountants import distances as divergences
+from confide.checks import Refused
+
+Estimator = Literal["published", "bounded", "worst"]
+Direction = Literal["both", "printed"]
+ORDERS = range(1, 65)
+
+
+class SpreadWarning(UserWarning):
+    """All distances are one number, so nothing is known of their spread."""
+
+
+def published(values: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
+    """(1/T) log of the estimate (14) of E exp(T values), over axis 1. The divisor of the variance is m (Oliphant 2006)."""
+    samples = values.shape[1]
+    quantile = -float(stdtrit(samples - 1, failure_probability)) / math.sqrt(samples - 1)
+    largest = values.max(axis=1)
+    scaled = values - largest[:, None]
+    scaled *= steps
+    np.exp(scaled, out=scaled)
+    mean = scaled.mean(axis=1)
+    scaled -= mean[:, None]
+    deviation = np.sqrt(np.square(scaled, out=scaled).mean(axis=1))
+    return largest + np.log(mean + quantile * deviation) / steps
+
+
+def bounded(values: np.ndarray, most: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
+    """(1/T) log of an upper confidence bound on E exp(T values), for values up to `most`, over axis 1."""
+    ceiling = np.maximum(steps * most, 1e-300)
+    scaled = values - most[:, None]
+    scaled *= steps
+    np.exp(scaled, out=scaled)
+    scaled *= -np.expm1(-steps * values)
+    share = np.clip(scaled.mean(axis=1) / -np.expm1(-ceiling), 0.0, 1.0)
+    upper = largest_mean(share, -math.log(failure_probability) / values.shape[1])
+    return np.minimum(most, np.logaddexp(0.0, np.log(upper) + ceiling + np.log(-np.expm1(-ceiling))) / steps)
+
+
+def largest_mean(share: np.ndarray, rate: float) -> np.ndarray:
+    """The largest u with KL(share || u) <= rate; Newton's steps start above it and, by convexity, stay above."""
+    absent = 1 - share
+    entropy = -rel_entr(share, 1.0) - rel_entr(absent, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = -np.expm1(-(rate + entropy) / absent)
+    u = np.minimum(np.where(absent > 0, far, 1.0), share + np.sqrt(2 * share * rate) + 2 * rate)
+    inside = (u < 1) & (share < 1)
+    p, u = share[inside], np.where(inside, u, 1.0)
+    v = u[inside]
+    for _ in range(12):
+        slope = (v - p) / (v * (1 - v))
+        excess = rel_entr(p, v) + rel_entr(1 - p, 1 - v) - rate
+        v = np.where((excess > 0) & (slope > 0), np.maximum(p, v - excess / np.where(slope > 0, slope, 1.0)), v)
+    u[inside] = np.minimum(1.0, v * (1 + 1e-12))
+    return u
+
+
+def binary_estimate(ones: int, zeros: int, failure_probability: float) -> float:
+    """The probability of a one that is exceeded with the failure probability, after a flat prior (their section 4.3.1).
+
+    >>> round(binary_estimate(0, 100, 0.99**101), 12)
+    0.01
+    """
+    counts = [checks.nonnegative(ones=ones), checks.nonnegative(zeros=zeros)]
+    gamma = checks.probability(zero=True, one=True, failure_probability=failure_probability)
+    if any(count != math.floor(count) for count in counts):
+        raise Refused(f"ones = {ones}, zeros = {zeros} are not counts: give whole numbers")
+    return float(betainccinv(counts[0] + 1, counts[1] + 1, gamma))
+
+
+class _Setting(NamedTuple):
+    distances: np.ndarray
+    clip: float | None
+    orders: list[int]
+    failure_probability: float
+    steps: int
+    blocks: Iterable[divergences.Block]
+
+
+def _setting(
+    distances: Any,
+    *,
+    noise_scale: Any = None,
+    sampling_probability: float = 1.0,
+    failure_probability: float = 1e-15,
+    orders: Iterable[int] = ORDERS,
+    clip: float | None = None,
+    renyi: divergences.Renyi | None = None,
+    direction: Direction = "both",
+    steps: int | None = None,
+) -> _Setting:
+    clip = None if clip is None else checks.positive(clip=clip)
+    gamma = checks.probability(failure_probability=failure_probability)
+    table = divergences.checked(distances, clip)
+    picked = _orders(orders)
+    checks.one_of(("both", "printed"), direction=direction)
+    if (noise_scale is None) == (renyi is None):
+        raise Refused("noise_scale and renyi are two ways to say the noise: give one of them")
+    if renyi is None:
+        q = checks.probability(one=True, sampling_probability=sampling_probability)
+        scale = checks.positive_vector(noise_scale=np.atleast_1d(noise_scale))
+        if scale.size not in (1, len(table)):
+            raise Refused(f"noise_scale has {scale.size} numbers for {len(table)} steps: give one, or one per step")
+        noise = np.broadcast_to(scale, len(table))
+        blocks = divergences.gaussian_blocks(table, clip, picked, noise, q, direction == "printed")
+    else:
+        blocks = divergences.renyi_blocks(table, clip, picked, renyi)
+    total = len(table) if steps is None else checks.count(steps=steps)
+    if total < len(table):
+        raise Refused(f"steps = {total} is fewer than the {len(table)} rows of distances: give the steps of all runs")
+    return _Setting(table, clip, picked, gamma, total, blocks)
+
+
+def _orders(orders: Iterable[int]) -> list[int]:
+    try:
+        picked = [checks.count(order=order) for order in orders]
+    except TypeError:
+        raise Refused(f"orders = {orders!r} is not a list: give whole numbers from 1") from None
+    if not picked:
+        raise Refused("orders is empty: give whole numbers from 1")
+    return picked
+
+
+def _spread(setting: _Setting, stacklevel: int) -> None:
+    """Refuse steps whose distances say nothing of the spread, unless they cannot be larger."""
+    table, clip = setting.distances, setting.clip
+    alike = (table == table[:, :1]).all(axis=1) & (table[:, 0] != (math.nan if clip is None else clip))
+    if not alike.any():
+        return
+    if clip is None and table[0, 0] > 0 and (table == table[0, 0]).all():
+        message = (
+            f"all distances are {table[0, 0]:g}: epsilon is the moments accountant's for it, the spread is unknown"
+        )
+        warnings.warn(message, SpreadWarning, stacklevel=stacklevel)
+        return
+    step = int(np.argmax(alike))
+    raise Refused(f"distances of step {step} are all {table[step, 0]:g}: sample pairs that differ, or use 'bounded'")
+
+
+def _costs(setting: _Setting, estimators: Sequence[str], stacklevel: int = 4) -> dict[str, np.ndarray]:
+    """(orders, rows) for each estimator, from one pass over the distances."""
+    for name in estimators:
+        checks.one_of(("published", "bounded", "worst"), estimator=name)
+        if name != "published" and setting.clip is None:
+            raise Refused(f"estimator = {name!r} needs the clip, the largest distance possible: give clip")
+    if "published" in estimators:
+        _spread(setting, stacklevel)
+    found = {name: np.zeros((len(setting.orders), len(setting.distances))) for name in estimators}
+    for block in setting.blocks:
+        for name, costs in found.items():
+            if block.most is None or name == "published":
+                part = published(block.values, setting.steps, setting.failure_probability)
+            elif name == "bounded":
+                share = setting.failure_probability / len(setting.orders)
+                part = bounded(block.values, block.most, setting.steps, share)
+            else:
+                part = block.most
+            costs[block.orders, block.steps] = part.T
+    return found
+
+
+def costs(distances: Any, *, estimator: Estimator = "published", **settings: Any) -> np.ndarray:
+    """c_t of each order and step, (orders, steps); settings as for `bayesian_epsilon`.
+
+    To compose runs, give each the `steps` of all runs together, join the costs along the second axis and ask
+    `epsilon_of_costs`.
+    """
+    return _costs(_setting(distances, **settings), (estimator,))[estimator]
+
+
+def epsilon_of_costs(
+    costs: np.ndarray, *, delta: float, failure_probability: float = 1e-15, orders: Iterable[int] = ORDERS
+) -> float:
+    """Corollary 1 for the costs of all steps, with gamma for each of them taken from delta."""
+    return _least(np.asarray(costs).sum(axis=1), _orders(orders), _left(delta, failure_probability, costs.shape[1]))
+
+
+def _least(sums: np.ndarray, orders: list[int], delta: float) -> float:
+    return float(((sums - math.log(delta)) / np.array(orders)).min())
+
+
+def _left(delta: float, failure_probability: float, steps: int) -> float:
+    """What estimating leaves of delta."""
+    delta = checks.probability(delta=delta)
+    gamma = checks.probability(failure_probability=failure_probability)
+    if delta <= steps * gamma:
+        raise Refused(
+            f"delta = {delta:g} is used up by failure_probability = {gamma:g} at each of {steps} steps: "
+            "give a larger delta, or a smaller failure_probability"
+        )
+    return delta - steps * gamma
+
+
+def bayesian_epsilon(
+    distances: Any,
+    *,
+    noise_scale: Any = None,
+    sampling_probability: float = 1.0,
+    delta: float,
+    failure_probability: float = 1e-15,
+    orders: Iterable[int] = ORDERS,
+    estimator: Estimator = "published",
+    clip: float | None = None,
+    renyi: divergences.Renyi | None = None,
+    direction: Direction = "both",
+) -> float:
+    """The epsilon of triastcyn2020, for people drawn from where the pairs were drawn: an estimate, and no guarantee.
+
+    Args:
+        distances: (steps, samples), how far one record moves the sum that noise is added to; m pairs at each step. For
+            sums of clipped gradients and add-remove neighbours that is the norm of a record's clipped gradient.
+        noise_scale: standard deviation of the noise, in the units of the distances; a number, or one per step.
+        sampling_probability: chance of each record to enter a batch.
+        delta: probability that the bound fails, over the noise, the record and the sampled pairs.
+        failure_probability: gamma, of one estimate; it adds up over the steps.
+        orders: the lambdas, whole numbers from 1.
+        estimator: "published", "bounded" (holds for any distances up to `clip`) or "worst" (all at the clip).
+        clip: the largest distance possible, where there is one.
+        renyi: for other mechanisms, `renyi(order, distances)` in place of noise and sampling: the larger divergence of
+            the two directions; it must rise with the distance where a clip is given.
+        direction: "both", or "printed" for Theorem 3 to the letter.
+
+    >>> d = np.random.default_rng(0).uniform(0.0, 0.5, (100, 64))
+    >>> setting = dict(noise_scale=5.0, delta=1e-5, clip=1.0)
+    >>> [round(bayesian_epsilon(d, estimator=e, **setting), 2) for e in ("published", "bounded", "worst")]
+    [4.56, 11.47, 11.55]
+    """
+    setting = _setting(
+        distances,
+        noise_scale=noise_scale,
+        sampling_probability=sampling_probability,
+        failure_probability=failure_probability,
+        orders=orders,
+        clip=clip,
+        renyi=renyi,
+        direction=direction,
+    )
+    remaining = _left(delta, failure_probability, setting.steps)
+    return _least(_costs(setting, (estimator,))[estimator].sum(axis=1), setting.orders, remaining)
+
+
+def delta(distances: Any, *, epsilon: float, estimator: Estimator = "published", **settings: Any) -> float:
+    """delta_mu at a given epsilon (their Theorem 2), with gamma of every step added; settings as above."""
+    epsilon = checks.nonnegative(epsilon=epsilon)
+    setting = _setting(distances, **settings)
+    exponents = _costs(setting, (estimator,))[estimator].sum(axis=1) - np.array(setting.orders) * epsilon
+    return min(1.0, math.exp(min(0.0, float(exponents.min()))) + setting.steps * setting.failure_probability)
+
+
+def percentile_curve(
+    distances: Any, percentiles: Any, *, delta: float, estimator: Estimator = "published", **settings: Any
+) -> np.ndarray:
+    """The epsilon that holds at `delta` for each share of people, 0.99 being all but one in a hundred.
+
+    Markov's inequality (their section 4.4.1): the share of people for whom delta is exceeded is at most delta_mu / delta.
+    """
+    shares = [checks.probability(zero=True, percentile=share) for share in np.atleast_1d(percentiles)]
+    setting = _setting(distances, **settings)
+    remaining = [_left((1 - share) * delta, setting.failure_probability, setting.steps) for share in shares]
+    sums = _costs(setting, (estimator,))[estimator].sum(axis=1)
+    return np.array([_least(sums, setting.orders, left) for left in remaining])
+
+
+def composed(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """(epsilon, delta) of several releases together: both add up (their Proposition 3)."""
+    checked = [(checks.nonnegative(epsilon=e), checks.probability(zero=True, one=True, delta=d)) for e, d in pairs]
+    return math.fsum(e for e, _ in checked), min(1.0, math.fsum(d for _, d in checked))
+
+
+def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
+    """(epsilon, delta) for a group of people drawn from the population (their Proposition 4).
+
+    delta grows by (e^(k epsilon) - 1) / (e^epsilon - 1), the step before the printed k e^(k epsilon), which is larger.
+    """
+    epsilon, size = checks.nonnegative(epsilon=epsilon), checks.count(size=size)
+    delta = checks.probability(zero=True, one=True, delta=delta)
+    total = size * epsilon
+    if delta == 0 or total == 0:
+        return total, min(1.0, size * delta)
+    log_sum = total - epsilon + math.log(-math.expm1(-total)) - math.log(-math.expm1(-epsilon))
+    return total, math.exp(min(0.0, math.log(delta) + log_sum))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typical:
+    """What a run reveals of typical people, beside what it reveals of anybody."""
+
+    epsilon: float  # the published estimate
+    bounded: float  # the estimate that holds at its confidence
+    worst_case: float  # the moments accountant's, at the same orders
+    delta: float
+    failure_probability: float
+    steps: int
+    samples: int
+
+    def sentences(self) -> tuple[str, ...]:
+        """The estimate in plain language, and what it is not."""
+        confidence = self.steps * self.failure_probability
+        return (
+            f"For typical people the estimate is epsilon = {self.epsilon:.4g} (published estimator) and "
+            f"{self.bounded:.4g} (bounded estimator), where anybody at all has {self.worst_case:.4g}, each at "
+            f"delta = {self.delta:.3g}, from {self.samples} sampled records at each of {self.steps} steps.",
+            "It is an estimate for people drawn from the same population as the records, and no guarantee for each "
+            "person; the guarantee is the one that holds for anybody.",
+            "It is computed from the records and nobody has paid for it, so it must not be published.",
+            "The published estimator has no finite-sample validity where tails are heavy: records that are rare and far "
+            "out may be missing from the sample, and it then says too little.",
+            f"The bounded estimator holds, except with probability {confidence:.2g}, for a record picked at random from "
+            "the data, along the path that the run took; for the population only as far as members' gradients are like "
+            "those of fresh people.",
+        )
+
+
+def typical(
+    distances: Any,
+    *,
+    noise_scale: Any,
+    sampling_probability: float = 1.0,
+    clip: float,
+    delta: float,
+    failure_probability: float = 1e-15,
+    orders: Iterable[int] = ORDERS,
+) -> Typical:
+    """Both estimates and the worst case, from one pass over the distances. No estimate exceeds the worst case."""
+    setting = _setting(
+        distances,
+        noise_scale=noise_scale,
+        sampling_probability=sampling_probability,
+        clip=clip,
+        failure_probability=failure_probability,
+        orders=orders,
+    )
+    remaining = _left(delta, failure_probability, setting.steps)
+    found = _costs(setting, ("published", "bounded", "worst"))
+    worst = _least(found["worst"].sum(axis=1), setting.orders, delta)
+    epsilon, within = (
+        min(worst, _least(found[name].sum(axis=1), setting.orders, remaining)) for name in ("published", "bounded")
+    )
+    return Typical(
+        epsilon=epsilon,
+        bounded=within,
+        worst_case=worst,
+        delta=delta,
+        failure_probability=setting.failure_probability,
+        steps=setting.steps,
+        samples=setting.distances.shape[1],
+    )

@@ -67,6 +67,7 @@ INSIDE = {
         "roots",
         "moments",
         "distances",
+        "confidence",
         "bayesian",
         "gdp",
         "pairs",

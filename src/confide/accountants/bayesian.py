@@ -2,26 +2,26 @@
 
 Differential privacy bounds what a step reveals of anybody; here the record is drawn from a population, and the privacy
 loss is averaged over the draw as well. A run of T steps, whose step t reveals D_t(x) of record x (Renyi divergence of
-order lambda + 1), has by Hoelder's inequality (their Theorem 1, corollary 1)
+order lambda + 1), has by Hoelder's inequality (their Theorem 1 and Corollary 1)
 
     epsilon = min over lambda of (sum_t c_t - log delta) / lambda,    c_t = (1/T) log E_x exp(T lambda D_t(x)).
 
-The expectation is not known. Two estimates of it from m sampled pairs per step, each with the failure probability gamma:
+The expectation is not known. Two estimates of it from m sampled pairs per step, each with failure probability gamma:
 
 - *published* (their equation 14): mean + t-quantile * standard deviation / sqrt(m - 1). It supposes normal averages.
-  With the power T inside they are as far from that as can be: a sample that holds none of the few large distances says
+  With the power T inside they are as far from that as can be: a sample without any of the few large distances says
   nothing of them, so it may fall short at any gamma (`docs/errata.md`).
-- *bounded*: with a clip, Y = exp(T lambda D) lies between 1 and its value B at the clip, and for means of [0, 1]-valued
-  draws Hoeffding (1963) has Pr[m KL(mean || expectation) > log(1/gamma)] <= gamma where the mean is too low. It holds for
-  every distribution. gamma is shared by the orders, because the best is picked.
+- *bounded*: with a clip, Y = exp(T lambda D) lies between 1 and its value at the clip, and for means of m draws in
+  [0, 1] the chance of a mean too low with m KL(mean || expectation) > log(1/gamma) is at most gamma (Hoeffding 1963),
+  for every distribution. gamma is shared by the orders, because the best of them is picked.
 
 gamma adds up over the steps and is taken from delta. Assumptions: pairs were picked independently at random; a fresh
-person's gradients are like those of members; and a run along the path that was taken stands for all others, since D_t
-depends on what was released before step t and the sum is not bounded in advance.
+person's gradients are like those of members; and the path that was taken stands for all others, since D_t depends on
+what was released before step t and the sum is not bounded in advance.
 
-Theorem 3 takes the larger of two costs. Its second comes from an inequality that loses the amplification by sampling; the
-divergence it bounds never exceeds the first (`distances.py`). So the first alone is the default, and with every distance
-at the clip the result is the moments accountant's; `direction="printed"` is the theorem to the letter.
+Theorem 3 takes the larger of two costs. Its second comes from an inequality that loses the amplification by sampling;
+the divergence it bounds never exceeds the first (`distances.py`). So the first alone is the default, and with every
+distance at the clip the result is the moments accountant's; `direction="printed"` is the theorem to the letter.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import betainccinv, rel_entr, stdtrit
 
 from confide import checks
 from confide.accountants import distances as divergences
+from confide.accountants.confidence import binary_estimate as binary_estimate
+from confide.accountants.confidence import bounded, published
 from confide.checks import Refused
 
 Estimator = Literal["published", "bounded", "worst"]
@@ -46,63 +47,6 @@ ORDERS = range(1, 65)
 
 class SpreadWarning(UserWarning):
     """All distances are one number, so nothing is known of their spread."""
-
-
-def published(values: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
-    """(1/T) log of the estimate (14) of E exp(T values), over axis 1. The divisor of the variance is m (Oliphant 2006)."""
-    samples = values.shape[1]
-    quantile = -float(stdtrit(samples - 1, failure_probability)) / math.sqrt(samples - 1)
-    largest = values.max(axis=1)
-    scaled = values - largest[:, None]
-    scaled *= steps
-    np.exp(scaled, out=scaled)
-    mean = scaled.mean(axis=1)
-    scaled -= mean[:, None]
-    deviation = np.sqrt(np.square(scaled, out=scaled).mean(axis=1))
-    return largest + np.log(mean + quantile * deviation) / steps
-
-
-def bounded(values: np.ndarray, most: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
-    """(1/T) log of an upper confidence bound on E exp(T values), for values up to `most`, over axis 1."""
-    ceiling = np.maximum(steps * most, 1e-300)
-    scaled = values - most[:, None]
-    scaled *= steps
-    np.exp(scaled, out=scaled)
-    scaled *= -np.expm1(-steps * values)
-    share = np.clip(scaled.mean(axis=1) / -np.expm1(-ceiling), 0.0, 1.0)
-    upper = largest_mean(share, -math.log(failure_probability) / values.shape[1])
-    return np.minimum(most, np.logaddexp(0.0, np.log(upper) + ceiling + np.log(-np.expm1(-ceiling))) / steps)
-
-
-def largest_mean(share: np.ndarray, rate: float) -> np.ndarray:
-    """The largest u with KL(share || u) <= rate; Newton's steps start above it and, by convexity, stay above."""
-    absent = 1 - share
-    entropy = -rel_entr(share, 1.0) - rel_entr(absent, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = -np.expm1(-(rate + entropy) / absent)
-    u = np.minimum(np.where(absent > 0, far, 1.0), share + np.sqrt(2 * share * rate) + 2 * rate)
-    inside = (u < 1) & (share < 1)
-    p, u = share[inside], np.where(inside, u, 1.0)
-    v = u[inside]
-    for _ in range(12):
-        slope = (v - p) / (v * (1 - v))
-        excess = rel_entr(p, v) + rel_entr(1 - p, 1 - v) - rate
-        v = np.where((excess > 0) & (slope > 0), np.maximum(p, v - excess / np.where(slope > 0, slope, 1.0)), v)
-    u[inside] = np.minimum(1.0, v * (1 + 1e-12))
-    return u
-
-
-def binary_estimate(ones: int, zeros: int, failure_probability: float) -> float:
-    """The probability of a one that is exceeded with the failure probability, after a flat prior (their section 4.3.1).
-
-    >>> round(binary_estimate(0, 100, 0.99**101), 12)
-    0.01
-    """
-    counts = [checks.nonnegative(ones=ones), checks.nonnegative(zeros=zeros)]
-    gamma = checks.probability(zero=True, one=True, failure_probability=failure_probability)
-    if any(count != math.floor(count) for count in counts):
-        raise Refused(f"ones = {ones}, zeros = {zeros} are not counts: give whole numbers")
-    return float(betainccinv(counts[0] + 1, counts[1] + 1, gamma))
 
 
 class _Setting(NamedTuple):
@@ -289,7 +233,7 @@ def percentile_curve(
 ) -> np.ndarray:
     """The epsilon that holds at `delta` for each share of people, 0.99 being all but one in a hundred.
 
-    Markov's inequality (their section 4.4.1): the share of people for whom delta is exceeded is at most delta_mu / delta.
+    Markov's inequality (their section 4.4.1): delta is exceeded for a share of people of at most delta_mu / delta.
     """
     shares = [checks.probability(zero=True, percentile=share) for share in np.atleast_1d(percentiles)]
     setting = _setting(distances, **settings)
@@ -332,7 +276,7 @@ class Typical:
 
     def sentences(self) -> tuple[str, ...]:
         """The estimate in plain language, and what it is not."""
-        confidence = self.steps * self.failure_probability
+        failing = self.steps * self.failure_probability
         return (
             f"For typical people the estimate is epsilon = {self.epsilon:.4g} (published estimator) and "
             f"{self.bounded:.4g} (bounded estimator), where anybody at all has {self.worst_case:.4g}, each at "
@@ -340,11 +284,11 @@ class Typical:
             "It is an estimate for people drawn from the same population as the records, and no guarantee for each "
             "person; the guarantee is the one that holds for anybody.",
             "It is computed from the records and nobody has paid for it, so it must not be published.",
-            "The published estimator has no finite-sample validity where tails are heavy: records that are rare and far "
-            "out may be missing from the sample, and it then says too little.",
-            f"The bounded estimator holds, except with probability {confidence:.2g}, for a record picked at random from "
-            "the data, along the path that the run took; for the population only as far as members' gradients are like "
-            "those of fresh people.",
+            "The published estimator has no finite-sample validity where tails are heavy: records that are rare and "
+            "far out may be missing from the sample, and it then says too little.",
+            f"The bounded estimator holds, except with probability {failing:.2g}, for a record picked at random from "
+            "the data, along the path that the run took; for the population only as far as members' gradients are "
+            "like those of fresh people.",
         )
 
 

@@ -37,7 +37,7 @@ FRACTIONAL = 8  # orders between the integers are tried up to here
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.round(64 * 1.2 ** np.arange(1, 34))]).astype(int))
 
 
-def log_sum_exp(terms: np.ndarray) -> np.ndarray:
+def _log_sum_exp(terms: np.ndarray) -> np.ndarray:
     largest = terms.max(axis=-1)
     return largest + np.log(np.exp(terms - largest[..., None]).sum(axis=-1))
 
@@ -51,7 +51,7 @@ def binomial_log_moment(order: int, noise_multipliers: np.ndarray, sampling_prob
     # The weights of the sum add up to 1, so log(1 + sum of weight * (e^exponent - 1)) loses no digits near 0.
     with np.errstate(divide="ignore"):
         excess = exponent + np.log(-np.expm1(-exponent))
-    return np.logaddexp(0.0, log_sum_exp((chosen + (order - k) * np.log1p(-q) + k * np.log(q) + excess)[:, 2:]))
+    return np.logaddexp(0.0, _log_sum_exp((chosen + (order - k) * np.log1p(-q) + k * np.log(q) + excess)[:, 2:]))
 
 
 def integrated_log_moment(order: float, noise_multiplier: float, sampling_probability: float, replace: bool) -> float:
@@ -72,7 +72,7 @@ def integrated_log_moment(order: float, noise_multiplier: float, sampling_probab
     log_absent = math.log1p(-q) - z**2 / 2
     log_p = np.logaddexp(log_absent, math.log(q) - (z - m) ** 2 / 2)
     log_q = np.logaddexp(log_absent, math.log(q) - (z + m) ** 2 / 2) if replace else -(z**2) / 2
-    value = log_sum_exp(order * log_p + (1 - order) * log_q) + math.log(step / math.sqrt(2 * math.pi))
+    value = _log_sum_exp(order * log_p + (1 - order) * log_q) + math.log(step / math.sqrt(2 * math.pi))
     return max(0.0, float(value))
 
 

@@ -68,6 +68,7 @@ INSIDE = {
         "moments",
         "distances",
         "confidence",
+        "costing",
         "bayesian",
         "gdp",
         "pairs",

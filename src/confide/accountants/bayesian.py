@@ -27,117 +27,19 @@ distance at the clip the result is the moments accountant's; `direction="printed
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from confide import checks
-from confide.accountants import distances as divergences
+from confide.accountants import costing
 from confide.accountants.confidence import binary_estimate as binary_estimate
-from confide.accountants.confidence import bounded, published
+from confide.accountants.costing import ORDERS, Direction, Estimator
+from confide.accountants.costing import SpreadWarning as SpreadWarning
+from confide.accountants.distances import Renyi
 from confide.checks import Refused
-
-Estimator = Literal["published", "bounded", "worst"]
-Direction = Literal["both", "printed"]
-ORDERS = range(1, 65)
-
-
-class SpreadWarning(UserWarning):
-    """All distances are one number, so nothing is known of their spread."""
-
-
-class _Setting(NamedTuple):
-    distances: np.ndarray
-    clip: float | None
-    orders: list[int]
-    failure_probability: float
-    steps: int
-    blocks: Iterable[divergences.Block]
-
-
-def _setting(
-    distances: Any,
-    *,
-    noise_scale: Any = None,
-    sampling_probability: float = 1.0,
-    failure_probability: float = 1e-15,
-    orders: Iterable[int] = ORDERS,
-    clip: float | None = None,
-    renyi: divergences.Renyi | None = None,
-    direction: Direction = "both",
-    steps: int | None = None,
-) -> _Setting:
-    clip = None if clip is None else checks.positive(clip=clip)
-    gamma = checks.probability(failure_probability=failure_probability)
-    table = divergences.checked(distances, clip)
-    picked = _orders(orders)
-    checks.one_of(("both", "printed"), direction=direction)
-    if (noise_scale is None) == (renyi is None):
-        raise Refused("noise_scale and renyi are two ways to say the noise: give one of them")
-    if renyi is None:
-        q = checks.probability(one=True, sampling_probability=sampling_probability)
-        scale = checks.positive_vector(noise_scale=np.atleast_1d(noise_scale))
-        if scale.size not in (1, len(table)):
-            raise Refused(f"noise_scale has {scale.size} numbers for {len(table)} steps: give one, or one per step")
-        noise = np.broadcast_to(scale, len(table))
-        blocks = divergences.gaussian_blocks(table, clip, picked, noise, q, direction == "printed")
-    else:
-        blocks = divergences.renyi_blocks(table, clip, picked, renyi)
-    total = len(table) if steps is None else checks.count(steps=steps)
-    if total < len(table):
-        raise Refused(f"steps = {total} is fewer than the {len(table)} rows of distances: give the steps of all runs")
-    return _Setting(table, clip, picked, gamma, total, blocks)
-
-
-def _orders(orders: Iterable[int]) -> list[int]:
-    try:
-        picked = [checks.count(order=order) for order in orders]
-    except TypeError:
-        raise Refused(f"orders = {orders!r} is not a list: give whole numbers from 1") from None
-    if not picked:
-        raise Refused("orders is empty: give whole numbers from 1")
-    return picked
-
-
-def _spread(setting: _Setting, stacklevel: int) -> None:
-    """Refuse steps whose distances say nothing of the spread, unless they cannot be larger."""
-    table, clip = setting.distances, setting.clip
-    alike = (table == table[:, :1]).all(axis=1) & (table[:, 0] != (math.nan if clip is None else clip))
-    if not alike.any():
-        return
-    if clip is None and table[0, 0] > 0 and (table == table[0, 0]).all():
-        message = (
-            f"all distances are {table[0, 0]:g}: epsilon is the moments accountant's for it, the spread is unknown"
-        )
-        warnings.warn(message, SpreadWarning, stacklevel=stacklevel)
-        return
-    step = int(np.argmax(alike))
-    raise Refused(f"distances of step {step} are all {table[step, 0]:g}: sample pairs that differ, or use 'bounded'")
-
-
-def _costs(setting: _Setting, estimators: Sequence[str], stacklevel: int = 4) -> dict[str, np.ndarray]:
-    """(orders, rows) for each estimator, from one pass over the distances."""
-    for name in estimators:
-        checks.one_of(("published", "bounded", "worst"), estimator=name)
-        if name != "published" and setting.clip is None:
-            raise Refused(f"estimator = {name!r} needs the clip, the largest distance possible: give clip")
-    if "published" in estimators:
-        _spread(setting, stacklevel)
-    found = {name: np.zeros((len(setting.orders), len(setting.distances))) for name in estimators}
-    for block in setting.blocks:
-        for name, costs in found.items():
-            if block.most is None or name == "published":
-                part = published(block.values, setting.steps, setting.failure_probability)
-            elif name == "bounded":
-                share = setting.failure_probability / len(setting.orders)
-                part = bounded(block.values, block.most, setting.steps, share)
-            else:
-                part = block.most
-            costs[block.orders, block.steps] = part.T
-    return found
 
 
 def costs(distances: Any, *, estimator: Estimator = "published", **settings: Any) -> np.ndarray:
@@ -146,14 +48,17 @@ def costs(distances: Any, *, estimator: Estimator = "published", **settings: Any
     To compose runs, give each the `steps` of all runs together, join the costs along the second axis and ask
     `epsilon_of_costs`.
     """
-    return _costs(_setting(distances, **settings), (estimator,))[estimator]
+    return costing.costs(costing.setting(distances, **settings), (estimator,))[estimator]
 
 
 def epsilon_of_costs(
     costs: np.ndarray, *, delta: float, failure_probability: float = 1e-15, orders: Iterable[int] = ORDERS
 ) -> float:
     """Corollary 1 for the costs of all steps, with gamma for each of them taken from delta."""
-    return _least(np.asarray(costs).sum(axis=1), _orders(orders), _left(delta, failure_probability, costs.shape[1]))
+    costs, picked = np.asarray(costs), costing.checked_orders(orders)
+    if costs.ndim != 2 or len(costs) != len(picked):
+        raise Refused(f"costs has shape {costs.shape}: give one row for each of the {len(picked)} orders")
+    return _least(costs.sum(axis=1), picked, _left(delta, failure_probability, costs.shape[1]))
 
 
 def _least(sums: np.ndarray, orders: list[int], delta: float) -> float:
@@ -182,7 +87,7 @@ def bayesian_epsilon(
     orders: Iterable[int] = ORDERS,
     estimator: Estimator = "published",
     clip: float | None = None,
-    renyi: divergences.Renyi | None = None,
+    renyi: Renyi | None = None,
     direction: Direction = "both",
 ) -> float:
     """The epsilon of triastcyn2020, for people drawn from where the pairs were drawn: an estimate, and no guarantee.
@@ -204,9 +109,9 @@ def bayesian_epsilon(
     >>> d = np.random.default_rng(0).uniform(0.0, 0.5, (100, 64))
     >>> setting = dict(noise_scale=5.0, delta=1e-5, clip=1.0)
     >>> [round(bayesian_epsilon(d, estimator=e, **setting), 2) for e in ("published", "bounded", "worst")]
-    [4.56, 11.47, 11.55]
+    [4.95, 11.36, 11.76]
     """
-    setting = _setting(
+    known = costing.setting(
         distances,
         noise_scale=noise_scale,
         sampling_probability=sampling_probability,
@@ -216,16 +121,16 @@ def bayesian_epsilon(
         renyi=renyi,
         direction=direction,
     )
-    remaining = _left(delta, failure_probability, setting.steps)
-    return _least(_costs(setting, (estimator,))[estimator].sum(axis=1), setting.orders, remaining)
+    remaining = _left(delta, failure_probability, known.steps)
+    return _least(costing.costs(known, (estimator,))[estimator].sum(axis=1), known.orders, remaining)
 
 
 def delta(distances: Any, *, epsilon: float, estimator: Estimator = "published", **settings: Any) -> float:
     """delta_mu at a given epsilon (their Theorem 2), with gamma of every step added; settings as above."""
     epsilon = checks.nonnegative(epsilon=epsilon)
-    setting = _setting(distances, **settings)
-    exponents = _costs(setting, (estimator,))[estimator].sum(axis=1) - np.array(setting.orders) * epsilon
-    return min(1.0, math.exp(min(0.0, float(exponents.min()))) + setting.steps * setting.failure_probability)
+    known = costing.setting(distances, **settings)
+    exponents = costing.costs(known, (estimator,))[estimator].sum(axis=1) - np.array(known.orders) * epsilon
+    return min(1.0, math.exp(min(0.0, float(exponents.min()))) + known.steps * known.failure_probability)
 
 
 def percentile_curve(
@@ -236,10 +141,11 @@ def percentile_curve(
     Markov's inequality (their section 4.4.1): delta is exceeded for a share of people of at most delta_mu / delta.
     """
     shares = [checks.probability(zero=True, percentile=share) for share in np.atleast_1d(percentiles)]
-    setting = _setting(distances, **settings)
-    remaining = [_left((1 - share) * delta, setting.failure_probability, setting.steps) for share in shares]
-    sums = _costs(setting, (estimator,))[estimator].sum(axis=1)
-    return np.array([_least(sums, setting.orders, left) for left in remaining])
+    delta = checks.probability(delta=delta)
+    known = costing.setting(distances, **settings)
+    remaining = [_left((1 - share) * delta, known.failure_probability, known.steps) for share in shares]
+    sums = costing.costs(known, (estimator,))[estimator].sum(axis=1)
+    return np.array([_least(sums, known.orders, left) for left in remaining])
 
 
 def composed(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
@@ -303,7 +209,7 @@ def typical(
     orders: Iterable[int] = ORDERS,
 ) -> Typical:
     """Both estimates and the worst case, from one pass over the distances. No estimate exceeds the worst case."""
-    setting = _setting(
+    known = costing.setting(
         distances,
         noise_scale=noise_scale,
         sampling_probability=sampling_probability,
@@ -311,18 +217,18 @@ def typical(
         failure_probability=failure_probability,
         orders=orders,
     )
-    remaining = _left(delta, failure_probability, setting.steps)
-    found = _costs(setting, ("published", "bounded", "worst"))
-    worst = _least(found["worst"].sum(axis=1), setting.orders, delta)
+    remaining = _left(delta, failure_probability, known.steps)
+    found = costing.costs(known, ("published", "bounded", "worst"))
+    worst = _least(found["worst"].sum(axis=1), known.orders, delta)
     epsilon, within = (
-        min(worst, _least(found[name].sum(axis=1), setting.orders, remaining)) for name in ("published", "bounded")
+        min(worst, _least(found[name].sum(axis=1), known.orders, remaining)) for name in ("published", "bounded")
     )
     return Typical(
         epsilon=epsilon,
         bounded=within,
         worst_case=worst,
         delta=delta,
-        failure_probability=setting.failure_probability,
-        steps=setting.steps,
-        samples=setting.distances.shape[1],
+        failure_probability=known.failure_probability,
+        steps=known.steps,
+        samples=known.distances.shape[1],
     )

@@ -44,6 +44,7 @@ FLOORS = [
     "progress",
     "metropolis",
     "jobs",
+    "leakage",
     "statements",
     "fitting",
     "baselines",

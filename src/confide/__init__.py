@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SpendsBudgetWarning,
     )
     from confide.fitting import fit, sample
+    from confide.leakage import Leakage, leakage_test
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
     from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
@@ -46,6 +47,7 @@ _HOMES = {
     "BudgetExceeded": "ledger",
     "ExactnessWarning": "posterior",
     "Guarantee": "budget",
+    "Leakage": "leakage",
     "Ledger": "ledger",
     "NotPrivateWarning": "posterior",
     "Plan": "planning",
@@ -68,6 +70,7 @@ _HOMES = {
     "hybrid": "samplers",
     "langevin": "samplers",
     "last_iterate_mu": "contractions",
+    "leakage_test": "leakage",
     "one_posterior_sample": "samplers",
     "plan": "planning",
     "psgld": "samplers",
@@ -106,6 +109,7 @@ _MODULES = (
     "inputs",
     "jobs",
     "kernel",
+    "leakage",
     "ledger",
     "metropolis",
     "models",
@@ -135,6 +139,7 @@ __all__ = [
     "BudgetExceeded",
     "ExactnessWarning",
     "Guarantee",
+    "Leakage",
     "Ledger",
     "NotPrivateWarning",
     "Plan",
@@ -157,6 +162,7 @@ __all__ = [
     "hybrid",
     "langevin",
     "last_iterate_mu",
+    "leakage_test",
     "one_posterior_sample",
     "plan",
     "psgld",

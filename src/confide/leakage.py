@@ -102,7 +102,7 @@ class Leakage:
         if min(self.mean_p, self.spread_p) < LEVEL:
             return (
                 "Fitted records and others differ: the draw tells them apart, or they were not drawn alike to begin "
-                f"with, or it is chance: each of the two tests is wrong in {LEVEL:.0%} of all cases without a difference."
+                f"with, or it is chance: where nothing differs, each test says otherwise in {LEVEL:.0%} of all cases."
             )
         return "No difference was seen, which does not prove that there is none."
 
@@ -115,23 +115,23 @@ class Leakage:
         FigureCanvasAgg(figure)  # drawn without a display
         axes = figure.subplots()
         both = np.concatenate([self.train_distances, self.test_distances])
-        places = min(60, max(10, round(math.sqrt(len(both)))))
+        places = min(40, max(10, round(math.sqrt(len(both)))))
         bins = np.histogram_bin_edges(both, bins=places).tolist()
-        sides = (
-            ("fitted", self.train_distances, self.train_mean, "-"),
-            ("others", self.test_distances, self.test_mean, "--"),
+        sides: tuple[tuple[str, np.ndarray, float, str, dict[str, Any]], ...] = (
+            ("fitted", self.train_distances, self.train_mean, "-", {"alpha": 0.4}),
+            ("others", self.test_distances, self.test_mean, "--", {"histtype": "step", "linewidth": 1.5}),
         )
-        for name, distances, mean, line in sides:
+        for name, distances, mean, line, look in sides:
             label = f"{name}: mean {mean:.3g}, {len(distances)} pairs"
-            axes.hist(distances, bins=bins, density=True, alpha=0.45, color=COLOURS[name], label=label)
+            axes.hist(distances, bins=bins, density=True, color=COLOURS[name], label=label, **look)
             axes.axvline(mean, color=COLOURS[name], linestyle=line)
         axes.set_xlabel("distance between the gradients of two records")
         axes.set_ylabel("density")
         axes.set_title(
-            f"equal means: p = {self.mean_p:.2g}, equal variances: p = {self.spread_p:.2g}; NOT TO BE PUBLISHED",
+            f"NOT TO BE PUBLISHED\nequal means: p = {self.mean_p:.2g}; equal variances: p = {self.spread_p:.2g}",
             fontsize="medium",
         )
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
         return figure
 
 
@@ -158,7 +158,8 @@ def leakage_test(
         pairs: the most that are compared a side; no record is in two, so n records give n // 2.
         clip: what gradients are cut to; by default what the run cut them to, if it did; `math.inf` for not at all.
         draw: which draw, all chains one after the other; by default the last of the last chain.
-        key: a number that decides which records are paired; it has nothing to do with privacy.
+        key: a number that decides which records are paired, to be fixed before looking, since another gives another p;
+            it has nothing to do with privacy.
     """
     checks.instance(Posterior, posterior=posterior)
     model, most, cut = posterior.model, checks.count(pairs=pairs), _clip(posterior, clip)

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from confide.accountants.bayesian import SpreadWarning, Typical, bayesian_epsilon
     from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
@@ -58,6 +59,9 @@ _HOMES = {
     "Refused": "checks",
     "Sampler": "samplers",
     "SpendsBudgetWarning": "estimators",
+    "SpreadWarning": "accountants.bayesian",
+    "Typical": "accountants.bayesian",
+    "bayesian_epsilon": "accountants.bayesian",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
     "calibrate_steps": "calibration",
@@ -150,6 +154,9 @@ __all__ = [
     "Refused",
     "Sampler",
     "SpendsBudgetWarning",
+    "SpreadWarning",
+    "Typical",
+    "bayesian_epsilon",
     "calibrate",
     "calibrate_noise",
     "calibrate_steps",

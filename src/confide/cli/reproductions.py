@@ -12,7 +12,12 @@ from confide.cli.printing import Json, print_json, show_table
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="li2019-figure1, li2019-figure2 or wang2015-figure1.", show_default=False)
+        str,
+        typer.Argument(
+            help="li2019-figure1, li2019-figure2, triastcyn2020-figure1, -figure3, -figure4, -figure5 or "
+            "wang2015-figure1.",
+            show_default=False,
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the PNG and the claims.")] = Path("reproductions"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,

@@ -7,7 +7,15 @@ from types import ModuleType
 
 from confide import checks
 
-NAMES = ("li2019-figure1", "li2019-figure2", "wang2015-figure1")
+NAMES = (
+    "li2019-figure1",
+    "li2019-figure2",
+    "triastcyn2020-figure1",
+    "triastcyn2020-figure3",
+    "triastcyn2020-figure4",
+    "triastcyn2020-figure5",
+    "wang2015-figure1",
+)
 
 
 def load(name: str) -> ModuleType:

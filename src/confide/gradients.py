@@ -173,7 +173,7 @@ class ClippedSum:
                 factor = factor.astype(total.dtype)
                 return Sum(total * factor if factor.ndim == 1 else total @ factor, ignored)
         if self.linear is None or factor is not None:
-            rows, finite = self.each(position, batch, factor)
+            rows, finite = self._rows(position, batch, factor)
             return Sum(self._added(rows), jnp.sum(~finite))
         inputs, residual = self._residual(position, batch)
         finite = jnp.isfinite(_norms(residual)) & batch.real
@@ -202,7 +202,11 @@ class ClippedSum:
 
     def contributions(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
-        return self.each(position, batch, factor)[0]
+        return self._rows(position, batch, factor)[0]
+
+    def told(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The same, and which of the gradients are finite."""
+        return self._rows(position, batch, None)
 
     def norms(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The norm of what every record contributes; zero for empty places."""
@@ -239,7 +243,7 @@ class ClippedSum:
         with jax.enable_x64(True):
             return jnp.tensordot(inputs.astype(jnp.float64), residual.astype(jnp.float64), (0, 0))
 
-    def each(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    def _rows(self, position: jax.Array, batch: Batch, factor: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
         if self.linear is not None:
             inputs, residual = self._residual(position, batch)

@@ -187,7 +187,7 @@ def leakage_test(
     @jax.jit
     def apart(position: jax.Array, one: tuple[jax.Array, ...], two: tuple[jax.Array, ...]) -> Any:
         real = jnp.ones(places, bool)
-        (first, known), (second, also) = (gradients.each(position, Batch(rows, real, None)) for rows in (one, two))
+        (first, known), (second, also) = (gradients.told(position, Batch(rows, real, None)) for rows in (one, two))
         return jnp.where(known & also, jnp.linalg.norm(first - second, axis=1), jnp.nan)
 
     def distances(name: str, data: tuple[np.ndarray, ...], chosen: np.ndarray) -> np.ndarray:

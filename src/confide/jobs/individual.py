@@ -26,7 +26,7 @@ from confide.filters import Seen
 from confide.kernel import Setting
 
 ROUNDING = 1e-9  # relative: of sums of costs in double precision
-GRID_ROUNDING = 1e-6  # relative: what rounding to the grid of secure noise adds to a norm, and the table's chords
+MARGIN = 1e-9  # relative: of ratios, so that none is beyond the table
 ORDERS = range(2, 129)
 LEFT = 1 - 1e-6  # of delta goes to the filter, where nothing else needs any
 
@@ -64,8 +64,8 @@ def planned(
     chains: int,
     most: float | None = None,
 ) -> Plan:
-    """For noise multipliers of unit step sizes, which are multiplied by `most` at the most; `budget` is what is left for
-    steps and histogram."""
+    """For noise multipliers of unit step sizes, which may be multiplied by `most` at the most; `budget` is what is left
+    for steps and histogram."""
     steps, q = multipliers.size, setting.sampling_probability
     mu = accounting.gdp_mu(budget.epsilon, budget.delta)
     scale, beside = SENSITIVITY[budget.neighbours], None
@@ -79,10 +79,10 @@ def planned(
     else:
         order, limit, factor, delta = _subsampled(settings, budget, multipliers, q, chains, beside)
     factor = factor if most is None else min(factor, most)
-    ratios = np.sqrt(factor) / multipliers
-    largest = float(ratios.max()) * (1 + GRID_ROUNDING)
-    filter = Filter(limit=limit, order=order, sampling_probability=q, largest=largest)
-    worst = math.fsum(filter.costs(ratios * (1 + GRID_ROUNDING))) * (1 + ROUNDING)
+    grid = math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
+    ratios = (np.sqrt(factor) / multipliers + grid) * (1 + MARGIN)
+    filter = Filter(limit=limit, order=order, sampling_probability=q, largest=float(ratios.max()))
+    worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
     filter = replace(filter, limit=min(limit, worst))  # where nobody can spend it all, nobody is said to
     event = filter.event(steps, delta)
     event = event if chains == 1 else events.compose(event, repeats=chains)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from confide.accountants.bayesian import SpreadWarning, Typical, bayesian_epsilon
     from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
+    from confide.accounts import Individual
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
@@ -48,6 +49,7 @@ _HOMES = {
     "BudgetExceeded": "ledger",
     "ExactnessWarning": "posterior",
     "Guarantee": "budget",
+    "Individual": "accounts",
     "Leakage": "leakage",
     "Ledger": "ledger",
     "NotPrivateWarning": "posterior",
@@ -90,6 +92,7 @@ _HOMES = {
 _MODULES = (
     "accountants",
     "accounting",
+    "accounts",
     "balls",
     "baselines",
     "batches",
@@ -108,6 +111,7 @@ _MODULES = (
     "events",
     "experiments",
     "files",
+    "filters",
     "fitting",
     "gradients",
     "inputs",
@@ -143,6 +147,7 @@ __all__ = [
     "BudgetExceeded",
     "ExactnessWarning",
     "Guarantee",
+    "Individual",
     "Leakage",
     "Ledger",
     "NotPrivateWarning",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 from confide import accounting, checks, convexity, jobs, models, samplers
+from confide.accounts import Accounts, Individual, accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import SENSITIVITY, Neighbours
@@ -48,6 +49,9 @@ class Request:
     draws: int | None = None
     burn_in: int | None = None
     noise: Noise = "default"
+    account: tuple[str, ...] = ("dp",)
+    stretch: float | None = None
+    histogram: float | None = None
     ledger: str | None = None
     dataset: str | None = None
     delimiter: str | None = None
@@ -55,6 +59,16 @@ class Request:
     accept_learnt: bool = False
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     key: int | None = None
+
+
+def kept_accounts(request: Request) -> Accounts:
+    """The accounts that are asked for, with the settings of individual ones."""
+    kept = accounts(list(request.account))
+    given = {"stretch": request.stretch, "histogram": request.histogram}
+    settings = {name: value for name, value in given.items() if value is not None}
+    if settings and kept.individual is None:
+        raise Refused(f"--{next(iter(settings))} goes with --account individual: add that, or leave it out")
+    return kept if not settings else replace(kept, individual=Individual(**settings))
 
 
 def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, bounded: bool = False) -> Model:
@@ -150,7 +164,7 @@ def _by_itself(described: Schema, request: Request, budget: Budget, records: int
     """
     draws = (request.draws or jobs.DRAWS) * request.chains
     asked = (request.batch_size, request.burn_in, request.temperature, request.clip)
-    if draws > FEW or any(value is not None for value in asked) or not budget.delta:
+    if draws > FEW or any(value is not None for value in asked) or not budget.delta or set(request.account) != {"dp"}:
         return "sgld", None
     model = chosen_model(described, request, bounded=True)
     if convexity.refusal(model) is not None:

@@ -23,7 +23,7 @@ from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import Asked
 from confide.posterior import Posterior
-from confide.request import Request, chosen, chosen_model
+from confide.request import Request, chosen, chosen_model, kept_accounts
 from confide.schema import Schema
 
 SCHEMA = "schema.toml"
@@ -151,6 +151,7 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
                 request.draws,
                 request.burn_in,
                 request.noise == "secure",
+                kept_accounts(request),
             ),
             key=request.key,
             ledger=request.ledger,

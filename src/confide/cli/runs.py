@@ -60,6 +60,21 @@ def fit(
     ] = None,
     hidden: Annotated[Optional[int], typer.Option(help="Hidden units of the mlp; 32 if not given.")] = None,
     noise: Annotated[str, typer.Option(help="default, or secure: cryptographic and exactly rounded.")] = "default",
+    account: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            help="dp; beside it bayesian, an estimate for typical people that is printed for you alone, or individual: "
+            "every record pays for itself. Give it once for each.",
+        ),
+    ] = None,
+    stretch: Annotated[
+        Optional[float],
+        typer.Option(help="Individual: budgets that the longest gradients would spend; who has spent one is left out."),
+    ] = None,
+    histogram: Annotated[
+        Optional[float],
+        typer.Option(help="Individual: share of the budget for a histogram of what single records spent."),
+    ] = None,
     accept_learnt_schema: Annotated[
         bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
     ] = False,
@@ -98,6 +113,9 @@ def fit(
         draws=draws,
         burn_in=burn_in,
         noise=noise,  # type: ignore[arg-type]
+        account=tuple(account or ["dp"]),
+        stretch=stretch,
+        histogram=histogram,
         ledger=None if ledger is None else str(ledger),
         dataset=dataset,
         delimiter=delimiter,

@@ -14,6 +14,7 @@ import numpy as np
 
 from confide import __version__, statements
 from confide.accountants import profile
+from confide.accountants.individual import Histogram
 from confide.checks import Refused
 from confide.posterior import Posterior
 from confide.predictions import Evaluation
@@ -39,6 +40,25 @@ class Found(NamedTuple):
     found: float
 
 
+class Bar(NamedTuple):
+    """Records whose own epsilon lies between two bounds, and how high a bar is drawn for them."""
+
+    low: float
+    high: float
+    records: float
+    height: float  # of the highest
+
+
+class Spending(NamedTuple):
+    """What single records spent, as a histogram that was paid for."""
+
+    bars: list[Bar]
+    noise: float
+    half: float  # at most so much was spent by half of the records,
+    most: float  # and by nine in ten
+    stretch: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     title: str
@@ -62,6 +82,7 @@ class Report:
     warnings: list[str]
     columns: list[dict[str, Any]]
     ledger: dict[str, Any] | None
+    spending: Spending | None
     evaluation: Evaluation | None
     evaluated_on: str  # "", "public" or "held-out"
     classification: bool
@@ -110,10 +131,25 @@ def gathered(
         warnings=warnings,
         columns=[_column(column, schema) for column in schema.columns],
         ledger=ledger or plan.get("ledger"),
+        spending=_spending(plan),
         evaluation=evaluation,
         evaluated_on=evaluated_on,
         classification=bool(schema.column(schema.target).labels),
     )
+
+
+def _spending(plan: dict[str, Any]) -> Spending | None:
+    found = plan.get("individual", {})
+    if "counts" not in found:
+        return None
+    histogram = Histogram(found["edges"], found["counts"], found["noise"])
+    counts = [max(0.0, count) for count in histogram.counts]
+    highest = max(*counts, 1.0)
+    bars = [
+        Bar(low, high, count, count / highest)
+        for low, high, count in zip(histogram.edges[:-1], histogram.edges[1:], counts, strict=True)
+    ]
+    return Spending(bars, histogram.noise, histogram.quantile(0.5), histogram.quantile(0.9), found["stretch"])
 
 
 def _after(prior: float, loss: float) -> float:

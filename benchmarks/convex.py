@@ -59,7 +59,7 @@ def speed():
 
     with jax.enable_x64(True):
         arrays = tuple(jax.device_put(array) for array in (x, y))
-        prepared = arrays, jax.jit(job.gradient_sum.reach)(arrays)
+        prepared = job.prepared(arrays)
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         random = job.randomness(jax.random.key(1), 0)
 

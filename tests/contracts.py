@@ -79,7 +79,7 @@ def measured(job, seed=0):
         reach = jax.jit(job.gradient_sum.reach)(data)
         random = job.randomness(source, 0)
         draw = (lambda r: job._host_drawn(r)) if job.setting.secure else (lambda r: job._drawn(r, jnp.asarray(0)))
-        rows, normals, key = jax.jit(draw)(random)
+        rows, normals, key, _ = jax.jit(draw)(random)
         state = job.kernel.init(jnp.asarray(job.starts[0]))
 
         @jax.jit

@@ -42,7 +42,7 @@ def test_another_budget_needs_no_new_program():
             carry, key = job.begin(), job.randomness(jax.random.key(0), 0)
             controls = jax.tree.map(jax.numpy.asarray, job.kernel.controls)
             data = (jax.numpy.asarray(X), jax.numpy.asarray(Y))
-            prepared = data, job.gradient_sum.reach(data)
+            prepared = job.prepared(data)
             texts.append(job.advance.lower(carry, prepared, controls, 0, key).as_text())
     assert texts[0] == texts[1]
 

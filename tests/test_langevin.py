@@ -145,7 +145,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
     with jax.enable_x64(True):
         data = tuple(map(jnp.asarray, found.data))
         random = job.randomness(source, 0)
-        _, normals, _ = job._host_drawn(random) if secure else job._drawn(random, jnp.asarray(0))
+        normals = (job._host_drawn(random) if secure else job._drawn(random, jnp.asarray(0))).normals
 
         @jax.jit
         def added(data, scale, normals):

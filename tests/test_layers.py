@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "confide"
 FLOORS = [
     "checks",
     "files",
+    "accounts",
     "contractions",
     "events",
     "budget",
@@ -36,6 +37,7 @@ FLOORS = [
     "batches",
     "gradients",
     "noise",
+    "filters",
     "kernel",
     "samplers",
     "posterior",
@@ -58,8 +60,8 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "jobs": ["parts", "stochastic", "langevin", "posterior_sample", "hybrid", "__init__"],
-    "events": ["event", "gaussian", "releases", "posteriors", "__init__"],
+    "jobs": ["parts", "individual", "stochastic", "langevin", "posterior_sample", "hybrid", "__init__"],
+    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
         "kinds",
@@ -76,6 +78,7 @@ INSIDE = {
         "pld",
         "advanced",
         "last_iterate",
+        "individual",
         "__init__",
     ],
     "models": ["priors", "model", "glm", "networks", "numpyro_adapter", "__init__"],

@@ -18,6 +18,7 @@ import numpy as np
 
 from confide import accounting, charges, checkpoints, checks, jobs, run, statements
 from confide import noise as noises
+from confide.accounts import accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.inputs import checked_data
@@ -46,6 +47,7 @@ def fit(
     draws: int | None = None,
     burn_in: int | None = None,
     noise: Noise = "default",
+    account: Any = "dp",
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
@@ -76,7 +78,7 @@ def fit(
         verbose: print the plan.
         assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
     """
-    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure")
+    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure", accounts(account))
     posterior = completed(
         model,
         data,

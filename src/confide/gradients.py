@@ -79,8 +79,17 @@ class ClippedSum:
     @property
     def limit(self) -> float:
         """What records are cut to: the clip, less what rounding can add."""
+        return self.clip * (1 - NORM_ROUNDING) / (1 + self._sum_rounding)
+
+    @property
+    def slack(self) -> float:
+        """What adding or removing a record can change in how the sum of all others is rounded."""
+        return self.clip * self._sum_rounding
+
+    @property
+    def _sum_rounding(self) -> float:
         unit = 2.0**-24 if self.rows <= SMALL else 2.0**-53
-        return self.clip * (1 - NORM_ROUNDING) / (1 + 2 * unit * whole_chunks(self.rows) ** 2)
+        return 2 * unit * whole_chunks(self.rows) ** 2
 
     def reach(self, data: tuple[jax.Array, ...]) -> jax.Array | None:
         """limit / ||x|| of every row, which linear models need at every step: computed once."""
@@ -92,12 +101,15 @@ class ClippedSum:
         reach = jnp.float32(self.limit) / jnp.maximum(norms, TINY)
         return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
-    def batch(self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array) -> Batch:
-        """The rows at the given places; a place that is not among the rows stays empty."""
+    def batch(
+        self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array, within: jax.Array | None = None
+    ) -> Batch:
+        """The rows at the given places; a place that is not among the rows, or not `within`, stays empty."""
         n = data[0].shape[0]
         places = jnp.minimum(rows, n - 1)
         taken = [array.at[places].get(mode="promise_in_bounds") for array in data]
-        return Batch(tuple(taken), rows < n, None if reach is None else reach[places])
+        real = rows < n if within is None else (rows < n) & within[places]
+        return Batch(tuple(taken), real, None if reach is None else reach[places])
 
     def over(
         self,
@@ -105,21 +117,22 @@ class ClippedSum:
         reach: jax.Array | None,
         rows: jax.Array | None,
         summed: Callable[[Batch], Any],
+        within: jax.Array | None = None,
     ) -> Any:
         """The sum of `summed` over the batch: at once where it is small, else chunk by chunk in double precision.
 
-        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data.
+        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data. `within` leaves records out.
         """
         n = data[0].shape[0]
         size = whole_chunks(n) if rows is None else rows.shape[0]
         if size <= SMALL:
             rows = jnp.arange(size) if rows is None else rows
             if not 0 < self.common < size:
-                return summed(self.batch(data, reach, rows))
-            total = summed(self.batch(data, reach, rows[: self.common]))
+                return summed(self.batch(data, reach, rows, within))
+            total = summed(self.batch(data, reach, rows[: self.common], within))
             return jax.lax.cond(  # batches are in rising order: seldom is any row left
                 rows[self.common] < n,
-                lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :]))),
+                lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :], within))),
                 lambda: total,
             )
         chunks = size // CHUNK if rows is None else -(-jnp.sum(rows < n) // CHUNK)
@@ -127,13 +140,19 @@ class ClippedSum:
         def chunk(index: jax.Array) -> Any:
             first = index * CHUNK
             if rows is not None:
-                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK))
+                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK), within)
             if n < CHUNK:
-                return self.batch(data, reach, first + jnp.arange(CHUNK))
+                return self.batch(data, reach, first + jnp.arange(CHUNK), within)
             start = jnp.minimum(first, n - CHUNK)  # the last chunk reaches back, and skips what it has seen
-            cut = [jax.lax.dynamic_slice_in_dim(array, start, CHUNK) for array in (*data, *_given(reach))]
+
+            def cut(array: jax.Array) -> jax.Array:
+                return jax.lax.dynamic_slice_in_dim(array, start, CHUNK)
+
+            new = start + jnp.arange(CHUNK) >= first
             return Batch(
-                tuple(cut[: len(data)]), start + jnp.arange(CHUNK) >= first, cut[-1] if reach is not None else None
+                tuple(map(cut, data)),
+                new if within is None else new & cut(within),
+                None if reach is None else cut(reach),
             )
 
         def more(index: jax.Array, total: Any) -> Any:
@@ -184,6 +203,29 @@ class ClippedSum:
     def contributions(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
         return self._rows(position, batch, factor)[0]
+
+    def norms(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
+        """The norm of what every record contributes; zero for empty places."""
+        if self.linear is None or factor is not None or batch.reach is None:
+            return _norms(self._rows(position, batch, factor)[0])
+        residual = _norms(self._residual(position, batch)[1])
+        residual = jnp.where(jnp.isfinite(residual) & batch.real, residual, 0.0)
+        return jnp.minimum(residual / batch.reach, 1.0) * jnp.float32(self.limit)
+
+    def every_norm(
+        self, position: jax.Array, data: tuple[jax.Array, ...], reach: jax.Array | None, factor: jax.Array | None
+    ) -> jax.Array:
+        """The same for all records, chunk by chunk."""
+        n = data[0].shape[0]
+        size = min(CHUNK, whole_chunks(n))
+
+        def more(index: jax.Array, norms: jax.Array) -> jax.Array:
+            start = jnp.minimum(index * size, max(0, n - size))
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                found = self.norms(position, self.batch(data, reach, start + jnp.arange(size, dtype=jnp.int32)), factor)
+            return jax.lax.dynamic_update_slice_in_dim(norms, found, start, 0)
+
+        return jax.lax.fori_loop(0, -(-n // size), more, jnp.zeros(max(n, size), jnp.float32))[:n]
 
     def _added(self, rows: jax.Array) -> jax.Array:
         if len(rows) <= SMALL:
@@ -240,10 +282,6 @@ def _norms(rows: jax.Array) -> jax.Array:
 
 def _column(values: jax.Array, like: jax.Array) -> jax.Array:
     return values.reshape(-1, *[1] * (like.ndim - 1))
-
-
-def _given(array: jax.Array | None) -> tuple[jax.Array, ...]:
-    return () if array is None else (array,)
 
 
 def clipped_sum(

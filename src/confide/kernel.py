@@ -23,6 +23,7 @@ import numpy as np
 from confide import events, noise
 from confide.checks import Refused
 from confide.events import Event
+from confide.filters import Notes
 from confide.gradients import Batch, ClippedSum
 
 State = Any  # a NamedTuple whose first field is `position`, the flat parameters
@@ -70,17 +71,20 @@ class Oracle:
     normals: jax.Array  # one per parameter, fresh for this step; whole numbers of grid steps where secure
     key: jax.Array | None = None  # fresh for this step, for a second sum
     secure: bool = False
+    notes: Notes | None = None  # what is noted about single records, where anything is
 
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
         single, seen = position.astype(jnp.float32), None if factor is None else factor.astype(jnp.float32)
+        within = None if self.notes is None else self.notes.see(self.gradient_sum, single, scale, seen)
         if self.secure:
             whole = self._over(
                 lambda batch: self.gradient_sum.contributions(single, batch, seen),
                 lambda rows: noise.whole(rows, scale),
+                within,
             )
             return noise.added_securely(whole, scale, self.normals)
-        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total)
+        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, within=within)
         return noise.added(total, scale, self.normals)
 
     def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
@@ -113,7 +117,10 @@ class Oracle:
         return noise.added(total, scale, (square + square.T) / 2)
 
     def _over(
-        self, found: Callable[[Batch], jax.Array], then: Callable[[jax.Array], jax.Array] = lambda rows: rows
+        self,
+        found: Callable[[Batch], jax.Array],
+        then: Callable[[jax.Array], jax.Array] = lambda rows: rows,
+        within: jax.Array | None = None,
     ) -> jax.Array:
         """The sum over the batch; the model's own functions see single precision alone."""
 
@@ -122,7 +129,7 @@ class Oracle:
                 rows = found(batch)
             return then(rows)
 
-        return self.gradient_sum.over(self.data, self.reach, self.rows, summed)
+        return self.gradient_sum.over(self.data, self.reach, self.rows, summed, within)
 
 
 def langevin_noise(setting: Setting, step_sizes: np.ndarray, temperature: float, friction: float = 1.0) -> np.ndarray:

@@ -154,6 +154,10 @@ class SecureSource:
         words = self.words("batches", chain, block, math.prod(shape))
         return (((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53).reshape(shape)
 
+    def whole(self, chain: int, block: int, shape: tuple[int, ...], below: int) -> np.ndarray:
+        """Whole numbers from 0; not for privacy, so that a bias of 2^-32 is none."""
+        return (self.words("picked", chain, block, math.prod(shape)) % np.uint64(below)).astype(np.int32).reshape(shape)
+
     def units(self, chain: int, block: int, shape: tuple[int, ...]) -> np.ndarray:
         count = math.prod(shape)
         words = self.words("noise", chain, block, count)

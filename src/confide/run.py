@@ -13,7 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import batches, checkpoints, noise
+from confide import batches, checkpoints, filters, noise
 from confide.checkpoints import Checkpoint
 from confide.checks import Refused
+from confide.filters import Notes, Seen, Watch
 from confide.gradients import ClippedSum
 from confide.kernel import Kernel, Oracle, Setting
 from confide.noise import SecureSource
@@ -32,14 +33,26 @@ from confide.noise import SecureSource
 LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
 CHECKPOINT_SECONDS = 20.0
+PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
 
 
 class Carry(NamedTuple):
     state: Any
     draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
+    distances: jax.Array | None  # (steps, samples), where they are watched
+    spent: jax.Array | None  # by each record, where there is a filter
 
 
-@dataclass(frozen=True, kw_only=True)
+class Drawn(NamedTuple):
+    """What is drawn for the steps of a block."""
+
+    rows: jax.Array | None  # of the batches
+    normals: jax.Array
+    key: jax.Array | None
+    picked: jax.Array | None  # records whose distances are watched
+
+
+@dataclass(kw_only=True)
 class Job:
     """A run, decided in every respect but its randomness and its data."""
 
@@ -50,6 +63,8 @@ class Job:
     burn_in: int
     thin: int
     buffer: int | None  # None: full batches
+    watch: Watch = field(default_factory=Watch)
+    seen: Seen | None = None  # once it has run, where anything is watched; private
 
     @property
     def steps(self) -> int:
@@ -86,11 +101,16 @@ class Job:
         return jax.jit(over_chains, donate_argnums=0)
 
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
-        rows, normals, key = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+        rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
         first = number * self.block
 
         def step(i: jax.Array, carry: Carry) -> Carry:
             t = first + i
+            notes = None
+            if self.watch:
+                row = None if picked is None else picked[i]
+                data, reach, limits = prepared
+                notes = Notes(data, reach, row, carry.spent, limits, self.setting.secure)
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
                 data=prepared[0],
@@ -99,39 +119,56 @@ class Job:
                 normals=normals[i],
                 key=None if key is None else jax.random.fold_in(key, i),
                 secure=self.setting.secure,
+                notes=notes,
             )
             state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
             since = t + 1 - self.burn_in
             wanted = (since > 0) & (since % self.thin == 0) & (since // self.thin <= self.kept)
             slot = jnp.where(wanted, since // self.thin - 1, self.kept)
-            return Carry(state, carry.draws.at[slot].set(state.position.astype(jnp.float32)))
+            draws = carry.draws.at[slot].set(state.position.astype(jnp.float32))
+            if notes is None:
+                return Carry(state, draws, None, None)
+            assert notes.seen, "nothing was asked of the records"
+            distances = None if carry.distances is None else carry.distances.at[t].set(notes.distances)
+            return Carry(state, draws, distances, notes.spent)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
-    def _drawn(self, key: jax.Array, number: jax.Array) -> tuple[jax.Array | None, jax.Array, jax.Array]:
-        batch_key, noise_key, more = jax.random.split(jax.random.fold_in(key, number), 3)
+    def _drawn(self, key: jax.Array, number: jax.Array) -> Drawn:
+        own = jax.random.fold_in(key, number)
+        batch_key, noise_key, more = jax.random.split(own, 3)
         rows = None
         if self.buffer is not None:
             q = self.setting.sampling_probability
             rows = batches.poisson(batch_key, n=self.setting.n, q=q, size=self.buffer, steps=self.block)
-        return rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more
+        picked = None
+        if self.watch.samples:
+            shape = (self.block, self.watch.samples)
+            picked = jax.random.randint(jax.random.fold_in(own, PICKING), shape, 0, self.setting.n, jnp.int32)
+        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
 
-    def _host_drawn(self, random: Any) -> tuple[jax.Array | None, jax.Array, None]:
-        uniform, units = random
+    def _host_drawn(self, random: Any) -> Drawn:
+        uniform, units, picked = random
         rows = (
             None
             if uniform is None
             else batches.from_uniform(uniform, self.setting.n, self.setting.sampling_probability)
         )
-        return rows, units, None
+        return Drawn(rows, units, None, picked)
+
+    def prepared(self, data: tuple[jax.Array, ...]) -> Any:
+        """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""
+        return data, jax.jit(self.gradient_sum.reach)(data), filters.limits(self.watch.filter)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
         draws = jnp.zeros((chains, kept + 1, self.setting.dimension), jnp.float32)
-        if chains == 1:
-            return Carry(states[0], draws[0])
-        return Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws)
+        watched = (chains, self.steps, self.watch.samples)
+        distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
+        spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent)
+        return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 
     def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
         return execute(self, data, key, **how)
@@ -152,8 +189,12 @@ class Job:
             uniform = None
             if self.buffer is not None:
                 uniform = [key.uniform(chain, number, (self.buffer, self.block)) for chain in range(self.chains)]
-            pair = (None if uniform is None else jnp.asarray(np.stack(uniform)), jnp.asarray(np.stack(units)))
-            return jax.tree.map(lambda array: array[0], pair) if self.chains == 1 else pair
+            picked = None
+            if self.watch.samples:
+                several = (self.block, self.watch.samples)
+                picked = [key.whole(chain, number, several, self.setting.n) for chain in range(self.chains)]
+            drawn = [None if found is None else jnp.asarray(np.stack(found)) for found in (uniform, units, picked)]
+            return jax.tree.map(lambda array: array[0], tuple(drawn)) if self.chains == 1 else tuple(drawn)
         keys = [noise.derived(key, "chain", chain) for chain in range(self.chains)]
         return keys[0] if self.chains == 1 else jnp.stack(keys)
 
@@ -176,7 +217,7 @@ def execute(
     use_compilation_cache()
     with jax.enable_x64(True):
         arrays = tuple(jax.device_put(array) for array in data)  # jnp.asarray copies twice
-        prepared = arrays, jax.jit(job.gradient_sum.reach)(arrays)
+        prepared = job.prepared(arrays)
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         carry, first = job.begin(), 0
         if resumed is not None:
@@ -198,6 +239,10 @@ def execute(
                 checkpoints.write(checkpoint, resumed._replace(block=number + 1, arrays=_leaves(carry)))
                 kept_at = now
         draws = np.asarray(carry.draws)
+        if job.watch:
+            alone = job.chains == 1
+            found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent)]
+            job.seen = Seen(*[leaf[None] if alone and leaf is not None else leaf for leaf in found])
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws

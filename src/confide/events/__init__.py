@@ -20,6 +20,7 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.events.event import EVERY_ITERATE, NEIGHBOURS, SENSITIVITY, Event, Neighbours, Parts, tally
+from confide.events.filtered import GaussianFilter, RenyiFilter
 from confide.events.gaussian import GaussianSchedule, GaussianSteps
 from confide.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.events.releases import GaussianRelease, Release
@@ -31,6 +32,7 @@ __all__ = [
     "BoundedPosteriorSample",
     "Composition",
     "Event",
+    "GaussianFilter",
     "GaussianRelease",
     "GaussianSchedule",
     "GaussianSteps",
@@ -39,6 +41,7 @@ __all__ = [
     "Parts",
     "PosteriorSample",
     "Release",
+    "RenyiFilter",
     "compose",
     "from_json",
     "gaussian",
@@ -111,6 +114,8 @@ _EVENTS = {
         LastIterates,
         PosteriorSample,
         BoundedPosteriorSample,
+        GaussianFilter,
+        RenyiFilter,
         Composition,
     )
 }

@@ -12,11 +12,11 @@ from confide import checks
 from confide.checks import Refused
 from confide.events.event import SENSITIVITY, Event, Neighbours, Parts, parts_of, tally
 
-_GAUSSIAN = (
+GAUSSIAN = (
     "Gaussian noise of the stated multiple of the clip was added to the sum of the clipped contributions, "
     "and nothing else about the records left the computation.",
 )
-_POISSON = (
+POISSON = (
     "Every record entered every batch independently with the stated sampling probability (Poisson sampling), "
     "and which records a batch held stayed secret.",
 )
@@ -55,7 +55,7 @@ class GaussianSteps(Event):
         }
 
     def assumptions(self) -> tuple[str, ...]:
-        return _GAUSSIAN + (_POISSON if self.sampling_probability < 1 else ())
+        return GAUSSIAN + (POISSON if self.sampling_probability < 1 else ())
 
     def summary(self) -> str:
         return f"{self.steps} Gaussian steps, noise {self.noise_multiplier:.4g}, q {self.sampling_probability:.4g}"
@@ -109,7 +109,7 @@ class GaussianSchedule(Event):
         }
 
     def assumptions(self) -> tuple[str, ...]:
-        return _GAUSSIAN + (_POISSON if np.min(self.sampling_probabilities) < 1 else ())
+        return GAUSSIAN + (POISSON if np.min(self.sampling_probabilities) < 1 else ())
 
     def summary(self) -> str:
         sigma = self.noise_multipliers

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from confide import noise
 from confide.accounting import EVERY_ITERATE
+from confide.accounts import Accounts
 from confide.checks import Refused
 from confide.events import Event
 from confide.models.model import Model
@@ -27,6 +28,7 @@ class Asked(NamedTuple):
     draws: int | None = None
     burn_in: int | None = None
     secure: bool = False
+    accounts: Accounts = Accounts()
 
 
 class Work(Protocol):
@@ -61,6 +63,7 @@ class Planned(NamedTuple):
     plan: dict[str, Any]  # what is stored and printed of it
     until: Callable[[int], Event] | None  # what it would have cost had it ended after so many steps
     released: str = EVERY_ITERATE
+    histogram_noise: float | None = None  # of the histogram of what records spent, where one is released
 
 
 def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:

@@ -34,8 +34,10 @@ import numpy as np
 from confide import batches, calibration, checks, events, noise
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import Event
+from confide.events import EVERY_ITERATE, Event
+from confide.filters import Watch
 from confide.gradients import clipped_sum, whole_chunks
+from confide.jobs import individual
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
 from confide.kernel import Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
@@ -44,6 +46,8 @@ from confide.samplers import Sampler
 
 BATCH_SIZE = 256
 STEPS = 10_000
+INDIVIDUAL_STEPS = 2000
+SAMPLES = 16  # distances a step, for the Bayesian account
 CLIP = 3.0  # times mu
 SMALLEST_CLIP = 1e-12
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
@@ -72,6 +76,21 @@ def private_job(
     beside: Event | None = None,
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
+    job, event, _ = _private(model, data, budget, sampler, asked, key, beside)
+    return job, event
+
+
+def _private(
+    model: Model,
+    data: tuple[np.ndarray, ...],
+    budget: Budget,
+    sampler: Sampler,
+    asked: Asked,
+    key: jax.Array,
+    beside: Event | None = None,
+) -> tuple[Job, Event, float | None]:
+    """The run, its event, and the noise of the histogram that it ends with, if any."""
+    asked = _watched(budget, sampler, asked, len(data[0]))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
     clip = checks.positive(clip=_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
@@ -87,27 +106,61 @@ def private_job(
         if overflow > 0:
             overflowing = events.Release(epsilon=0.0, delta=overflow)
             reserved = overflowing.parts(budget.neighbours).failure
+    left = replace(budget, delta=budget.delta - chains * reserved)
+    wanted, filtered = asked.accounts.individual, None
     if sampler.prescribe is not None and sampler.step_size is None:
-        sizes = sampler.prescribe(sampler, setting, steps)
+        sizes, final = sampler.prescribe(sampler, setting, steps), True
     else:
         sizes, final = sampler.step_sizes(steps)
-        if not final:
-            left = replace(budget, delta=budget.delta - chains * reserved)
-            sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
+    if wanted is not None:
+        unit = _unit(sampler, setting, sizes)
+        filtered = individual.planned(wanted, left, setting, unit, chains, final)
+        longest = LARGEST / setting.clip / float(np.max(sizes))
+        if filtered.factor > longest and not final:
+            sizes = sizes * longest
+            filtered = individual.planned(wanted, left, setting, _unit(sampler, setting, sizes), chains, True)
+        else:
+            sizes = sizes * filtered.factor
+    elif not final:
+        sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
     kernel = sampler.build(sampler, setting, sizes)
-    event = kernel.event()
+    event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
-    event = event if chains == 1 else events.compose(event, repeats=chains)
-    return _job(parts, kernel, buffer), event
+    if filtered is None and chains > 1:
+        event = events.compose(event, repeats=chains)
+    watch = Watch(
+        samples=SAMPLES if asked.accounts.bayesian else 0, filter=None if filtered is None else filtered.filter
+    )
+    return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram_noise
+
+
+def _watched(budget: Budget, sampler: Sampler, asked: Asked, n: int) -> Asked:
+    """What the accounts ask for; refused where they cannot be kept."""
+    accounts = asked.accounts
+    if (accounts.bayesian or accounts.individual) and sampler.name == "sgfs":
+        raise Refused("sgfs releases a second sum, which other accounts than 'dp' do not see: choose another sampler")
+    if accounts.bayesian and budget.neighbours != "add-remove":
+        raise Refused("account 'bayesian' is for add-remove neighbours: leave it out, or take them")
+    if accounts.individual is None:
+        return asked
+    return asked._replace(  # everyone's norm is computed at every step, so that full batches are hardly dearer
+        batch_size=n if asked.batch_size is None else asked.batch_size,
+        steps=INDIVIDUAL_STEPS if asked.steps is None else asked.steps,
+    )
 
 
 def planned(
     model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
 ) -> Planned:
-    job, event = private_job(model, data, budget, sampler, asked, key)
-
-    return Planned(model, data, job, event, described(model, sampler, job), lambda step: until(job, step))
+    job, event, noise = _private(model, data, budget, sampler, asked, key)
+    plan = described(model, sampler, job)
+    wanted = asked.accounts.individual
+    if wanted is None:
+        return Planned(model, data, job, event, plan, lambda step: until(job, step))
+    plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
+    released = EVERY_ITERATE if noise is None else f"{EVERY_ITERATE}; the histogram of what records spent"
+    return Planned(model, data, job, event, plan, None, released, noise)
 
 
 def until(job: Job, step: int) -> Event:
@@ -150,7 +203,7 @@ def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, aske
     return _job(parts, sampler.build(sampler, setting, sizes), buffer)
 
 
-def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
+def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = None) -> Job:
     setting, common = parts.setting, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
         common = whole_chunks(math.ceil(setting.expected_batch + 2 * math.sqrt(setting.expected_batch)))
@@ -162,6 +215,7 @@ def _job(parts: Parts, kernel: Any, buffer: int | None) -> Job:
         burn_in=parts.burn_in,
         thin=parts.thin,
         buffer=buffer,
+        watch=watch or Watch(),
     )
 
 
@@ -192,12 +246,17 @@ def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains
     return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
 
 
+def _unit(sampler: Sampler, setting: Setting, sizes: np.ndarray) -> np.ndarray:
+    """Noise multipliers of these step sizes, without what the grid of secure noise takes."""
+    exact = replace(setting, secure=False)
+    return noise_multipliers(exact, sampler.build(sampler, exact, sizes).controls)
+
+
 def _factor(
     sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
 ) -> float:
     """The largest number that the step sizes may be multiplied by."""
-    exact = replace(setting, secure=False)
-    unit = noise_multipliers(exact, sampler.build(sampler, exact, sizes).controls)
+    unit = _unit(sampler, setting, sizes)
     equal = bool(np.all(unit == unit[0]))
     factor = calibration.calibrate_noise(
         epsilon=budget.epsilon,

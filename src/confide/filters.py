@@ -1,0 +1,96 @@
+"""What a step notes about single records, inside the compiled program: their distances, and what each has spent.
+
+`Watch` says what is wanted, `Notes` is what one step finds. Nothing of it is released by itself: distances become an
+estimate that no guarantee covers (`confide.accountants.bayesian`), and what records have spent decides who still takes
+part (`confide.accountants.individual`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.accountants.individual import KNOTS, Filter
+from confide.gradients import ClippedSum
+from confide.noise import GRID
+
+ROUNDING = 2.0**-15  # of norms in single precision, twice: of what is charged and of what is added up
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What is wanted of a run: so many distances a step, of records picked at random, and a filter."""
+
+    samples: int = 0
+    filter: Filter | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.samples) or self.filter is not None
+
+
+class Limits(NamedTuple):
+    """A filter as the compiled program takes it: arguments, so that another budget needs no new program."""
+
+    limit: jax.Array
+    spacing: jax.Array  # of the ratios in the table
+    table: jax.Array
+
+    def costs(self, ratios: jax.Array) -> jax.Array:
+        place = jnp.clip((ratios / self.spacing).astype(jnp.int32), 0, KNOTS - 2)
+        low, high = self.table[place], self.table[place + 1]
+        share = (jnp.square(ratios / self.spacing) - jnp.square(place)) / (2 * place + 1)
+        return low + (high - low) * share
+
+
+class Seen(NamedTuple):
+    """What a whole run has found; private."""
+
+    distances: np.ndarray | None  # (chains, steps, samples)
+    spent: np.ndarray | None  # (chains, records)
+
+
+@dataclass
+class Notes:
+    """Of one step, filled while it is traced: `see` is called once, when the step asks for its gradient."""
+
+    data: tuple[jax.Array, ...]
+    reach: jax.Array | None
+    picked: jax.Array | None  # rows whose distances are wanted
+    spent: jax.Array | None
+    limits: Limits | None
+    secure: bool
+    distances: jax.Array | None = None
+    seen: bool = False
+
+    def see(
+        self, gradient_sum: ClippedSum, position: jax.Array, scale: jax.Array, factor: jax.Array | None
+    ) -> jax.Array | None:
+        """Note what the records at hand contribute at this position; who may take part, where not everyone may."""
+        assert not self.seen, "a step that asks twice would be charged once"
+        self.seen = True
+        if self.picked is not None:
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                batch = gradient_sum.batch(self.data, self.reach, self.picked)
+                self.distances = gradient_sum.norms(position, batch, factor)
+        if self.limits is None or self.spent is None:
+            return None
+        norms = gradient_sum.every_norm(position, self.data, self.reach, factor).astype(jnp.float64)
+        moved = jnp.minimum(norms * (1 + ROUNDING) + gradient_sum.slack, gradient_sum.clip)
+        if self.secure:  # each record is rounded to the grid of the noise
+            moved = moved + scale / GRID * math.sqrt(position.size) / 2
+        after = self.spent + self.limits.costs(moved / scale)
+        within = after <= self.limits.limit
+        self.spent = jnp.where(within, after, self.limits.limit)
+        return within
+
+
+def limits(filter: Filter | None) -> Limits | None:
+    if filter is None:
+        return None
+    spacing = filter.largest / (KNOTS - 1)
+    return Limits(jnp.asarray(filter.limit), jnp.asarray(spacing), jnp.asarray(filter.table))

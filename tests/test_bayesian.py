@@ -3,6 +3,7 @@
 import math
 import time
 import warnings
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -17,7 +18,7 @@ from confide.accountants import bayesian, confidence, distances, moments
 from confide.checks import Refused
 
 DELTA = 1e-5
-NOISE = {"noise_scale": 2.0, "sampling_probability": 0.1}
+NOISE: dict[str, Any] = {"noise_scale": 2.0, "sampling_probability": 0.1}
 
 
 def sample(steps=20, samples=16, seed=0, largest=1.0):
@@ -62,7 +63,7 @@ class TestMomentsAccountant:
         assert found == pytest.approx(expected, abs=1e-9)
 
     def test_is_missed_by_the_theorem_to_the_letter(self):
-        settings = {"noise_scale": 1.0, "sampling_probability": 0.01, "delta": DELTA, "clip": 1.0}
+        settings: dict[str, Any] = {"noise_scale": 1.0, "sampling_probability": 0.01, "delta": DELTA, "clip": 1.0}
         table = np.ones((1000, 3))
         printed = bayesian_epsilon(table, direction="printed", **settings)
         assert printed > 4 * bayesian_epsilon(table, **settings)
@@ -230,7 +231,7 @@ class TestArithmetic:
 
     @pytest.mark.parametrize("estimator", ["published", "bounded"])
     def test_delta_inverts_epsilon(self, estimator):
-        settings = {"estimator": estimator, "clip": 1.0, **NOISE}
+        settings: dict[str, Any] = {"estimator": estimator, "clip": 1.0, **NOISE}
         epsilon = bayesian_epsilon(sample(), delta=DELTA, **settings)
         assert bayesian.delta(sample(), epsilon=epsilon, **settings) == pytest.approx(DELTA, rel=1e-9)
 
@@ -251,7 +252,7 @@ class TestArithmetic:
     def test_typical(self):
         table = sample(30, 32, largest=0.5)
         noise = np.linspace(1.0, 2.0, 30)
-        settings = {"noise_scale": noise, "sampling_probability": 0.1, "clip": 1.0, "delta": DELTA}
+        settings: dict[str, Any] = {"noise_scale": noise, "sampling_probability": 0.1, "clip": 1.0, "delta": DELTA}
         found = bayesian.typical(table, **settings)
         assert found.epsilon == bayesian_epsilon(table, **settings)
         assert found.bounded == bayesian_epsilon(table, estimator="bounded", **settings)

@@ -52,7 +52,7 @@ def clipped(norms: np.ndarray, clip: float, noise: float, q: float, delta: float
 
 def everybody(steps: int, multiplier: float, q: float) -> float:
     """Epsilon of the moments accountant."""
-    setting = {"noise_scale": multiplier, "sampling_probability": q, "clip": 1.0, "delta": DELTA}
+    setting: dict[str, Any] = {"noise_scale": multiplier, "sampling_probability": q, "clip": 1.0, "delta": DELTA}
     return bayesian.bayesian_epsilon(np.ones((steps, 3)), estimator="worst", **setting)
 
 

@@ -261,6 +261,16 @@ class TestArithmetic:
         for words in ("no guarantee for each person", "must not be published", "tails are heavy", "picked at random"):
             assert words in text
 
+    def test_typical_counts_steps_without_a_spread_at_the_clip(self):
+        table = sample(10, 8, largest=0.5)
+        table[0] = 0.5  # as where a run begins at zero
+        settings: dict[str, Any] = {"noise_scale": 2.0, "clip": 1.0, "delta": DELTA}
+        found = bayesian.typical(table, **settings)
+        at_clip = bayesian.typical(np.concatenate([np.ones((1, 8)), table[1:]]), **settings)
+        assert (found.alike, at_clip.alike) == (1, 0)
+        assert found.epsilon == pytest.approx(at_clip.epsilon)
+        assert "alike at 1 of the steps" in " ".join(found.sentences())
+
     def test_large_tables_are_fast(self):
         """The bar is 3 seconds on two cores; the processor's time is measured, so that others do not matter."""
         table = np.minimum(1.0, 0.3 * np.random.default_rng(0).weibull(0.7, (10_000, 64)))
@@ -291,6 +301,7 @@ GOOD = sample(4, 5)
         ({"delta": 3.9e-15}, "at each of 4 steps"),
         ({"delta": 0.0}, "delta"),
         ({"failure_probability": 0.0}, "failure_probability"),
+        ({"failure_probability": 0.6, "delta": 0.9}, "as often as not"),
         ({"noise_scale": 0.0}, "noise_scale"),
         ({"noise_scale": [1.0, 2.0]}, "2 numbers for 4 steps"),
         ({"noise_scale": None}, "give one of them"),

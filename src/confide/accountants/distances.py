@@ -117,7 +117,7 @@ class Table:
             known.update(zip(middle.tolist(), at, strict=True))
             ends = np.stack([np.concatenate([known[a], known[b]]) for a, b in zip(low, high, strict=True)])
             guess = np.einsum("ij,ijf->if", _basis(np.full(low.shape, 0.5), high - low), ends)
-            wrong = (np.abs(guess - at[:, 0]) / at[:, 0]).max(axis=1)
+            wrong = (np.abs(guess - at[:, 0]) / np.maximum(at[:, 0], 1e-300)).max(axis=1)
             again = wrong > TOLERANCE
             worst = max(worst, float(wrong[~again].max(initial=0.0)))
             low, high = (

@@ -46,6 +46,7 @@ FLOORS = [
     "progress",
     "metropolis",
     "jobs",
+    "leakage",
     "statements",
     "fitting",
     "baselines",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SpendsBudgetWarning,
     )
     from confide.fitting import fit, sample
+    from confide.leakage import Leakage, leakage_test
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
     from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
@@ -47,6 +48,7 @@ _HOMES = {
     "BudgetExceeded": "ledger",
     "ExactnessWarning": "posterior",
     "Guarantee": "budget",
+    "Leakage": "leakage",
     "Ledger": "ledger",
     "NotPrivateWarning": "posterior",
     "Plan": "planning",
@@ -72,6 +74,7 @@ _HOMES = {
     "hybrid": "samplers",
     "langevin": "samplers",
     "last_iterate_mu": "contractions",
+    "leakage_test": "leakage",
     "one_posterior_sample": "samplers",
     "plan": "planning",
     "psgld": "samplers",
@@ -110,6 +113,7 @@ _MODULES = (
     "inputs",
     "jobs",
     "kernel",
+    "leakage",
     "ledger",
     "metropolis",
     "models",
@@ -139,6 +143,7 @@ __all__ = [
     "BudgetExceeded",
     "ExactnessWarning",
     "Guarantee",
+    "Leakage",
     "Ledger",
     "NotPrivateWarning",
     "Plan",
@@ -164,6 +169,7 @@ __all__ = [
     "hybrid",
     "langevin",
     "last_iterate_mu",
+    "leakage_test",
     "one_posterior_sample",
     "plan",
     "psgld",

@@ -17,13 +17,14 @@ class Individual:
     """Every record pays for its own gradients, and is left out once it has spent the budget.
 
     Attributes:
-        stretch: how many times the budget a record would spend whose every gradient is as long as the clip. Most are
-            far shorter, so that the same budget buys that much more of a run; 1 leaves nobody out.
+        stretch: how many times the budget a record would spend whose every gradient is as long as the clip; such a
+            record is left out after that part of the run, while those with shorter gradients go on. 1 leaves nobody
+            out. Those who are left out first are those whom the model predicts worst, so keep it near 1.
         histogram: the share of the budget, in squares of mu, that pays for a histogram of what single records have
             spent. It is released with the draws; 0 releases none.
     """
 
-    stretch: float = 4.0
+    stretch: float = 1.0
     histogram: float = 0.0
 
     def __post_init__(self) -> None:

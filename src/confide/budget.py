@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Protocol
 
 from confide import checks, events
 from confide.checks import Refused
@@ -46,12 +46,20 @@ class Budget:
         return asdict(self)
 
 
+class Estimate(Protocol):
+    """Something weaker than a promise, in sentences that say so."""
+
+    def sentences(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What a release promises, and everything that the promise rests on.
 
     `event` is the whole release, so that anyone can price it again from the JSON form alone
-    (`confide.verify`). `assumptions` are sentences for a reader who is not a programmer.
+    (`confide.verify`). `assumptions` are sentences for a reader who is not a programmer. `typical` is an estimate for
+    typical people, where one was asked for: it is computed from the records, no promise covers it, and neither JSON
+    nor pickles nor copies hold it. `print` shows both, apart.
     """
 
     epsilon: float
@@ -61,6 +69,17 @@ class Guarantee:
     accountant: str
     released: str
     assumptions: tuple[str, ...]
+    typical: Estimate | None = field(default=None, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "typical": None}
+
+    def __str__(self) -> str:
+        lines = ["The guarantee", *self.sentences()]
+        if self.typical is not None:
+            lines += ["", "An estimate for typical people: no guarantee, and not to be published"]
+            lines += self.typical.sentences()
+        return "\n".join(lines)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", checks.nonnegative(epsilon=self.epsilon))
@@ -97,7 +116,7 @@ class Guarantee:
         )
 
     def to_json(self) -> dict[str, Any]:
-        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "typical"}
         return record | {
             "event": self.event.to_json(),
             "assumptions": list(self.assumptions),

@@ -9,6 +9,7 @@ import os
 import sys
 import uuid
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def fit(
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
         draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run).
         noise: "secure" for a cryptographic generator and exact rounding.
+        account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and
+            "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
         checkpoint: a file of secrets from which the same call goes on after an interruption.
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
@@ -185,6 +188,12 @@ def completed(
     spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
+    if planned.histogram is not None:
+        plan["individual"] |= planned.histogram(job.seen, source).to_json()
+    if asked.accounts.bayesian:
+        guarantee = replace(guarantee, typical=jobs.typical(job, budget.delta))
+        if verbose:
+            print(statements.typical(guarantee), file=sys.stderr)
     found = job.diagnostics
     if found is not None and verbose:
         print(statements.hidden(found), file=sys.stderr)

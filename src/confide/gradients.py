@@ -204,6 +204,10 @@ class ClippedSum:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
         return self._rows(position, batch, factor)[0]
 
+    def told(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The same, and which of the gradients are finite."""
+        return self._rows(position, batch, None)
+
     def norms(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The norm of what every record contributes; zero for empty places."""
         if self.linear is None or factor is not None or batch.reach is None:

@@ -41,6 +41,7 @@ from confide.checks import Refused
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
 GRID = 2.0**24  # grid steps in one standard deviation
+COUNT_ROUNDING = 1e-6  # relative: a count of 1 on the grid of secure noise may be off by two steps
 UNDECIDED = 2.0**-44  # bound on the relative error of the inverse normal distribution, with a margin of a hundred
 
 
@@ -114,6 +115,14 @@ def around(point: np.ndarray, scale: float, key: jax.Array, *, spherical: bool =
             lengths = np.asarray(jax.random.exponential(derived(key, "length"), point.shape, jnp.float64))
             standard = standard * (math.fsum(lengths) / math.sqrt(float(standard @ standard)))
     return point + scale * standard
+
+
+def counted(counts: np.ndarray, scale: float, source: Any) -> np.ndarray:
+    """Counts with noise of standard deviation `scale`, rounded to whole numbers."""
+    if isinstance(source, SecureSource):
+        steps = np.round(counts / (scale / GRID)).astype(np.int64) + source.units(0, 0, counts.shape)
+        return np.round(steps * (scale / GRID))
+    return np.round(around(counts, scale, source))
 
 
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:

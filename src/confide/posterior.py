@@ -34,7 +34,7 @@ BATCH = 2**22  # numbers predicted at once
 
 
 class NotPrivateWarning(UserWarning):
-    """The draws come without any guarantee and must not be published."""
+    """What was computed comes without any guarantee and must not be published."""
 
 
 class ExactnessWarning(UserWarning):

@@ -21,6 +21,11 @@ def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
     if first is not None:
         lines += [f"each chain starts at a draw by {first['sampler']}, then {plan['then']}:", *_course(first)]
     lines += _course(plan)
+    if "individual" in plan:
+        lines.append(
+            "every record pays for its own gradients; one whose gradients are all as long as the clip would spend "
+            f"{plan['individual']['stretch']:.3g} times the budget at most, and is left out when it has spent all"
+        )
     lines.append(
         f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
         f"of a budget of {budget['epsilon']:g}" + _rest(guarantee, plan)
@@ -102,6 +107,17 @@ def hidden(found: Diagnostics) -> str:
     return (
         f"  hidden chains, at the worst parameter: R-hat {found.r_hat:.3f}, effective sample size "
         f"{found.effective:,.0f} (computed from the records and NOT covered by the guarantee: do not publish this line)"
+    )
+
+
+def typical(guarantee: Guarantee) -> str:
+    """What the analyst is told of typical people."""
+    if guarantee.typical is None:
+        return ""
+    first, *_ = guarantee.typical.sentences()
+    return (
+        f"  {first} (No guarantee, computed from the records and NOT covered by the guarantee: do not publish this "
+        "line; print(posterior.guarantee) says what it rests on.)"
     )
 
 

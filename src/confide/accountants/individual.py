@@ -40,7 +40,7 @@ from confide.checks import Refused
 from confide.events import Event, GaussianFilter, Neighbours, RenyiFilter
 from confide.events.filtered import affordable, converted
 
-KNOTS = 2048  # of the table of costs: chords of a convex function, so never too little, and by 1e-6 of it at most
+KNOTS = 2048  # of the table of costs: chords of a convex function, so never too little
 BINS = 20
 RELEASED_CHANGE = {"add-remove": 1.0, "replace-one": math.sqrt(2)}  # of a histogram, in Euclidean norm
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import jax
 import numpy as np
 
+from confide.accounts import Accounts
 from confide.budget import Budget
+from confide.checks import Refused
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
-from confide.jobs.stochastic import DRAWS, STEPS, bounded_clip, described, plain_job, private_job
+from confide.jobs.stochastic import DRAWS, STEPS, bounded_clip, described, plain_job, private_job, typical
 from confide.models.model import Model
 from confide.samplers import Hybrid, Langevin, OnePosteriorSample, Sampler
 
@@ -25,6 +27,7 @@ __all__ = [
     "planned",
     "private_job",
     "traced",
+    "typical",
     "unraveller",
 ]
 
@@ -33,6 +36,11 @@ def planned(
     model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
 ) -> Planned:
     """The run that the budget pays for."""
+    if asked.accounts != Accounts() and isinstance(sampler, Hybrid | Langevin | OnePosteriorSample):
+        raise Refused(
+            f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "
+            "step, such as sgld"
+        )
     if isinstance(sampler, Hybrid):
         return hybrid.planned(planned, model, data, budget, sampler, asked, key)
     if isinstance(sampler, Langevin):

@@ -39,6 +39,10 @@ class Relay:
     def diagnostics(self) -> Diagnostics | None:
         return self.first.diagnostics
 
+    @property
+    def seen(self) -> None:
+        return None
+
     def digest(self) -> str:
         return self.first.digest() + self.then.digest()
 

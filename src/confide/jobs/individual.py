@@ -8,11 +8,13 @@ unless k is above 100. The filter makes that safe whatever k is; k is public.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from confide import accounting, events
+from confide import noise as noises
 from confide.accountants import individual, moments
 from confide.accountants.individual import Filter
 from confide.accounts import Individual
@@ -20,43 +22,75 @@ from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import SENSITIVITY, Event, GaussianRelease
 from confide.events.filtered import affordable
+from confide.filters import Seen
 from confide.kernel import Setting
 
 ROUNDING = 1e-9  # relative: of sums of costs in double precision
+MARGIN = 1e-9  # relative: of ratios, so that none is beyond the table
 ORDERS = range(2, 129)
 LEFT = 1 - 1e-6  # of delta goes to the filter, where nothing else needs any
+
+
+class Binning(NamedTuple):
+    """How a histogram of what records spent is made, once they have."""
+
+    filter: Filter
+    budget: Budget
+    noise: float  # standard deviation on every count
+    delta: float  # at which costs are epsilons
+    beside: float  # what the histogram itself costs every record
+
+    def released(self, seen: Seen | None, source: Any) -> individual.Histogram:
+        """The counts with noise, of what records have spent in all chains."""
+        assert seen is not None
+        assert seen.spent is not None
+        counts = individual.counted(seen.spent.sum(axis=0) + self.beside, self.filter, self.budget, self.delta)
+        noisy = noises.counted(counts, self.noise, noises.separate(source, "histogram"))
+        return individual.Histogram(tuple(individual.edges(self.budget).tolist()), tuple(noisy.tolist()), self.noise)
 
 
 class Plan(NamedTuple):
     filter: Filter
     factor: float  # that the step sizes are multiplied by
     event: Event  # of all chains, with the histogram
-    histogram_noise: float | None
+    histogram: Binning | None
 
 
 def planned(
-    settings: Individual, budget: Budget, setting: Setting, multipliers: np.ndarray, chains: int, fixed: bool
+    settings: Individual,
+    budget: Budget,
+    setting: Setting,
+    multipliers: np.ndarray,
+    chains: int,
+    most: float | None = None,
 ) -> Plan:
-    """For noise multipliers of unit step sizes; `budget` is what is left for steps and histogram."""
+    """For noise multipliers of unit step sizes, which may be multiplied by `most` at the most; `budget` is what is left
+    for steps and histogram."""
     steps, q = multipliers.size, setting.sampling_probability
     mu = accounting.gdp_mu(budget.epsilon, budget.delta)
-    noise, beside = None, None
-    if settings.histogram:
-        share = mu * math.sqrt(settings.histogram)
-        noise = individual.RELEASED_CHANGE[budget.neighbours] / share
+    scale, beside = SENSITIVITY[budget.neighbours], None
+    share = mu * math.sqrt(settings.histogram)
+    if share:
         beside = GaussianRelease(mu=share, neighbours=budget.neighbours)
     if q == 1:
-        limit = (mu / SENSITIVITY[budget.neighbours]) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
+        limit = (mu / scale) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
         factor = settings.stretch * limit / math.fsum(multipliers**-2.0)
-        order, delta = None, 0.0
+        order, delta = None, budget.delta
     else:
         order, limit, factor, delta = _subsampled(settings, budget, multipliers, q, chains, beside)
-    factor = 1.0 if fixed else factor
-    largest = math.sqrt(factor) / float(np.min(multipliers)) * (1 + 1e-3)  # with what the grid of secure noise adds
-    filter = Filter(limit=limit, order=order, sampling_probability=q, largest=largest)
+    factor = factor if most is None else min(factor, most)
+    grid = math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
+    ratios = (np.sqrt(factor) / multipliers + grid) * (1 + MARGIN)
+    filter = Filter(limit=limit, order=order, sampling_probability=q, largest=float(ratios.max()))
+    worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
+    filter = replace(filter, limit=min(limit, worst))  # where nobody can spend it all, nobody is said to
     event = filter.event(steps, delta)
     event = event if chains == 1 else events.compose(event, repeats=chains)
-    return Plan(filter, factor, event if beside is None else events.compose(event, beside), noise)
+    if beside is None:
+        return Plan(filter, factor, event, None)
+    noise = individual.RELEASED_CHANGE[budget.neighbours] / share * (1 + noises.COUNT_ROUNDING)
+    binning = Binning(filter, budget, noise, delta, (share / scale) ** 2 if order is None else 0.0)
+    return Plan(filter, factor, events.compose(event, beside), binning)
 
 
 def _subsampled(

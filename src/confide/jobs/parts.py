@@ -10,10 +10,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from confide import noise
+from confide.accountants.individual import Histogram
 from confide.accounting import EVERY_ITERATE
 from confide.accounts import Accounts
 from confide.checks import Refused
 from confide.events import Event
+from confide.filters import Seen
 from confide.models.model import Model
 from confide.posterior import Diagnostics
 
@@ -42,6 +44,11 @@ class Work(Protocol):
         """Of hidden chains, once they have run."""
         ...
 
+    @property
+    def seen(self) -> Seen | None:
+        """What was noted about single records, once it has run; private."""
+        ...
+
     def digest(self) -> str:
         """Of whatever decides the run and is neither in its event nor in its plan."""
         ...
@@ -63,7 +70,7 @@ class Planned(NamedTuple):
     plan: dict[str, Any]  # what is stored and printed of it
     until: Callable[[int], Event] | None  # what it would have cost had it ended after so many steps
     released: str = EVERY_ITERATE
-    histogram_noise: float | None = None  # of the histogram of what records spent, where one is released
+    histogram: Callable[[Seen | None, Any], Histogram] | None = None  # (what was noted, source of noise) -> release
 
 
 def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:

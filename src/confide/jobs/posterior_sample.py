@@ -62,6 +62,10 @@ class SampleJob:
     def steps(self) -> int:
         return self.chains.warmup + self.chains.samples
 
+    @property
+    def seen(self) -> None:
+        return None
+
     def digest(self) -> str:
         return ""
 

@@ -23,6 +23,7 @@ A rich budget is not spent on a long clip: the planned one is at most what `LARG
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -32,13 +33,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import batches, calibration, checks, events, noise
+from confide.accountants import bayesian
+from confide.accountants.bayesian import Typical
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import EVERY_ITERATE, Event
 from confide.filters import Watch
 from confide.gradients import clipped_sum, whole_chunks
 from confide.jobs import individual
-from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
+from confide.jobs.parts import Asked, Planned, Work, check_likelihood, start, unraveller
 from confide.kernel import Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
@@ -46,7 +49,9 @@ from confide.samplers import Sampler
 
 BATCH_SIZE = 256
 STEPS = 10_000
-INDIVIDUAL_STEPS = 2000
+INDIVIDUAL_STEPS = 5000
+HISTOGRAM = "the histogram of what single records spent"
+FAILURE = 1e-15  # probability that an estimate of one step falls short
 SAMPLES = 16  # distances a step, for the Bayesian account
 CLIP = 3.0  # times mu
 SMALLEST_CLIP = 1e-12
@@ -54,6 +59,10 @@ SETTLED = 160  # half the diffusion time in which the directions that the data s
 DRAWS = 1000
 LARGEST = 1.0  # step size times clip
 LEAST = 1e-6  # how far all steps together can carry a parameter
+
+
+class NoEstimateWarning(UserWarning):
+    """The distances that a run has noted allow no estimate for typical people."""
 
 
 class Parts(NamedTuple):
@@ -88,12 +97,13 @@ def _private(
     asked: Asked,
     key: jax.Array,
     beside: Event | None = None,
-) -> tuple[Job, Event, float | None]:
-    """The run, its event, and the noise of the histogram that it ends with, if any."""
+) -> tuple[Job, Event, individual.Binning | None]:
+    """The run, its event, and how a histogram is made of what records spent, if one is."""
     asked = _watched(budget, sampler, asked, len(data[0]))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
-    clip = checks.positive(clip=_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
+    planned_clip = _clip if asked.accounts.individual is None else _long_clip
+    clip = checks.positive(clip=planned_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
     if not SMALLEST_CLIP <= clip <= 1 / SMALLEST_CLIP:
         raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
     parts = _parts(model, data, asked, clip, key)
@@ -114,13 +124,9 @@ def _private(
         sizes, final = sampler.step_sizes(steps)
     if wanted is not None:
         unit = _unit(sampler, setting, sizes)
-        filtered = individual.planned(wanted, left, setting, unit, chains, final)
-        longest = LARGEST / setting.clip / float(np.max(sizes))
-        if filtered.factor > longest and not final:
-            sizes = sizes * longest
-            filtered = individual.planned(wanted, left, setting, _unit(sampler, setting, sizes), chains, True)
-        else:
-            sizes = sizes * filtered.factor
+        most = 1.0 if final else LARGEST / setting.clip / float(np.max(sizes))
+        filtered = individual.planned(wanted, left, setting, unit, chains, most)
+        sizes = sizes * filtered.factor
     elif not final:
         sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
     kernel = sampler.build(sampler, setting, sizes)
@@ -132,7 +138,7 @@ def _private(
     watch = Watch(
         samples=SAMPLES if asked.accounts.bayesian else 0, filter=None if filtered is None else filtered.filter
     )
-    return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram_noise
+    return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram
 
 
 def _watched(budget: Budget, sampler: Sampler, asked: Asked, n: int) -> Asked:
@@ -153,14 +159,37 @@ def _watched(budget: Budget, sampler: Sampler, asked: Asked, n: int) -> Asked:
 def planned(
     model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
 ) -> Planned:
-    job, event, noise = _private(model, data, budget, sampler, asked, key)
+    job, event, binning = _private(model, data, budget, sampler, asked, key)
     plan = described(model, sampler, job)
     wanted = asked.accounts.individual
     if wanted is None:
         return Planned(model, data, job, event, plan, lambda step: until(job, step))
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
-    released = EVERY_ITERATE if noise is None else f"{EVERY_ITERATE}; the histogram of what records spent"
-    return Planned(model, data, job, event, plan, None, released, noise)
+    if binning is None:
+        return Planned(model, data, job, event, plan, None)
+    return Planned(model, data, job, event, plan, None, f"{EVERY_ITERATE}; {HISTOGRAM}", binning.released)
+
+
+def typical(job: Work, delta: float) -> Typical | None:
+    """The estimate for typical people, from the distances that the run has noted; None where they allow none.
+
+    K chains are K times as many steps. Nothing is refused here: the run is paid for.
+    """
+    if not isinstance(job, Job) or job.seen is None or job.seen.distances is None:
+        return None
+    distances = job.seen.distances.reshape(-1, job.watch.samples)
+    try:
+        return bayesian.typical(
+            distances,
+            noise_scale=np.tile(job.kernel.controls.noise, job.chains),
+            sampling_probability=job.setting.sampling_probability,
+            clip=job.gradient_sum.limit,
+            delta=delta,
+            failure_probability=min(FAILURE, 1e-3 * delta / len(distances)),
+        )
+    except Refused as reason:
+        warnings.warn(f"no estimate for typical people: {reason}", NoEstimateWarning, stacklevel=4)
+        return None
 
 
 def until(job: Job, step: int) -> Event:
@@ -226,6 +255,13 @@ def _clip(budget: Budget, chains: int, steps: int, n: int) -> float:
     """
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
     return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
+
+
+def _long_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """For individual accounts, where a long clip costs those alone whose gradients are long: as much as buys four times
+    the diffusion time in which the data's directions settle."""
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    return max(_clip(budget, chains, steps, n), math.sqrt(n / SETTLED / chains) / multiplier / 2)
 
 
 def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains: int) -> float | None:

@@ -50,6 +50,7 @@ class Model:
         simulate: (key, parameters, X) -> an outcome for each row of X.
         check: (data) -> None; refuses what the model cannot be fitted to.
         constrain: parameters as they are sampled -> parameters as they are reported.
+        unconstrain: the way back.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
     """
 
@@ -62,6 +63,7 @@ class Model:
     simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None
     check: Callable[[Data], None] = lambda data: None
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
+    unconstrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     linear: Linear | None = None
     disperse: Callable[[jax.Array, Parameters], Parameters] | None = None
     settings: dict[str, Any] | None = field(default=None)

@@ -61,14 +61,16 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
     def constrained(parameters: Parameters, bijections: dict[str, Any]) -> Parameters:
         return {name: bijections[name](value) for name, value in parameters.items()}
 
+    def unconstrained(parameters: Parameters, bijections: dict[str, Any]) -> Parameters:
+        return {name: bijections[name].inv(jnp.asarray(value)) for name, value in parameters.items()}
+
     known: list[Any] = []  # the shape of a record, learnt when the chains start
 
     def start(key: jax.Array, example: Data) -> Parameters:
         known[:] = [shapes_of(example)]
         bijections = transforms(known[0])
         values = {name: site["value"] for name, site in trace(None, _zeros(known[0], 1)).items() if name in bijections}
-        unconstrained = {name: bijections[name].inv(jnp.asarray(value)) for name, value in values.items()}
-        return {name: jnp.zeros(value.shape, jnp.float32) for name, value in unconstrained.items()}
+        return jax.tree.map(lambda value: jnp.zeros(value.shape, jnp.float32), unconstrained(values, bijections))
 
     def log_prior(parameters: Parameters) -> jax.Array:
         bijections = transforms(known[0])
@@ -111,6 +113,7 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
         predict=predict or predicted,
         simulate=lambda key, parameters, x: outcome(parameters, x).sample(key),
         constrain=lambda parameters: constrained(parameters, transforms(known[0])),
+        unconstrain=lambda parameters: unconstrained(parameters, transforms(known[0])),
     )
 
 

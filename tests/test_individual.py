@@ -1,0 +1,363 @@
+"""Individual accounting: the theory by simulation, the compiled filter against numpy, and what leaves a run."""
+
+import json
+import math
+import pickle
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special
+
+import confide
+from confide import accounting, checkpoints, events, filters, gradients, jobs, models, noise, run
+from confide.accountants import gdp, individual, moments
+from confide.accountants.individual import Filter
+from confide.accounts import Accounts, Individual, accounts
+from confide.budget import Budget, Guarantee
+from confide.checks import Refused
+from confide.jobs import Asked, stochastic
+
+N, D = 500, 4
+BUDGET = Budget(epsilon=0.2, delta=1e-5)
+RANDOM = np.random.default_rng(3)
+X = RANDOM.uniform(-1, 1, (N, D)).astype(np.float32)
+Y = (RANDOM.uniform(size=N) < special.expit(X @ [2.0, -1.0, 0.5, 0.0])).astype(np.float32)
+MODEL = models.logistic_regression(D)
+
+
+def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, **asked):
+    kept = Accounts(bayesian=bayesian, individual=Individual() if settings is None else settings)
+    asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8} | asked
+    return stochastic.planned(model, (X, Y), budget, sampler or confide.sgld(), Asked(accounts=kept, **asked), _key())
+
+
+def _key():
+    return noise.as_key(0)
+
+
+def test_a_filter_of_squares_is_gaussian_however_steps_are_chosen():
+    """400,000 runs of an adversary who asks for more where the noise has helped: delta(epsilon) by simulation.
+
+    A binomial share is off by more than 4.5 standard errors with probability below 1e-5.
+    """
+    random, mu, runs = np.random.default_rng(0), 0.8, 400_000
+    loss, spent = np.zeros(runs), np.zeros(runs)
+    for _ in range(12):
+        wanted = np.where(loss > 0.2, 0.6, 0.15)
+        ratio = np.where(spent + wanted**2 <= mu**2, wanted, 0.0)
+        spent += ratio**2
+        loss += ratio * random.normal(size=runs) + ratio**2 / 2
+    assert spent.max() <= mu**2
+    assert spent.std() > 0.05  # the runs do differ
+    for epsilon in (0.0, 0.5, 1.0, 2.0):
+        terms = np.maximum(0.0, -np.expm1(epsilon - loss))
+        assert terms.mean() <= gdp.delta_of_mu(mu, epsilon) + 4.5 * terms.std() / math.sqrt(runs)
+    greedy = 0.6 * np.sqrt(12) * random.normal(size=runs) + 0.36 * 12 / 2  # nobody counts: far above
+    assert np.maximum(0.0, -np.expm1(1 - greedy)).mean() > 2 * gdp.delta_of_mu(mu, 1.0)
+
+
+def test_the_cost_table_is_never_too_low_and_hardly_too_high():
+    filter = Filter(limit=1.0, order=17, sampling_probability=0.02, largest=1.3)
+    ratios = np.random.default_rng(1).uniform(0.001, 1.3, 500)
+    exact = moments.binomial_log_moment(17, 1 / ratios, np.full(500, 0.02))
+    costs = filter.costs(ratios)
+    assert np.all(costs >= exact * (1 - 1e-13))
+    assert np.all(costs <= exact * (1 + 1e-3))
+    with jax.enable_x64(True):
+        assert filters.limits(filter).costs(jnp.asarray(ratios)) == pytest.approx(costs, rel=1e-9)
+        squares = filters.limits(Filter(limit=1.0, largest=1.3)).costs(jnp.asarray(ratios))
+    assert squares == pytest.approx(ratios**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "linear", "mlp", "diagonal", "matrix"])
+def test_norms_are_those_of_the_contributions(kind):
+    model = {
+        "softmax": lambda: models.softmax_regression(D, 3),
+        "linear": lambda: models.linear_regression(D),
+        "mlp": lambda: models.mlp(D, 2, 3),
+    }.get(kind, lambda: MODEL)()
+    flat, unravel = jobs.unraveller(model, (X, Y), _key())
+    position = jnp.asarray(np.random.default_rng(2).normal(size=flat.size), jnp.float32)
+    factor = {"diagonal": jnp.linspace(0.5, 2, D), "matrix": jnp.eye(D) + 0.3}.get(kind)
+    total = gradients.clipped_sum(model, 0.5, unravel, 48)
+    data = (jnp.asarray(X[:45]), jnp.asarray(Y[:45]))
+    batch = total.batch(data, total.reach(data), jnp.arange(48))
+    rows = np.linalg.norm(total.contributions(position, batch, factor), axis=1)
+    assert total.norms(position, batch, factor) == pytest.approx(rows, rel=1e-5, abs=1e-7)
+    assert np.ptp(rows[:45]) > 0.01
+    assert np.all(rows[45:] == 0)
+    everyone = total.every_norm(position, data, total.reach(data), factor)
+    assert everyone == pytest.approx(rows[:45], rel=1e-5, abs=1e-7)
+
+
+def _recomputed(found, draws):
+    """What every record spent, step by step, from the iterates alone: (steps, records), without any filter."""
+    start = found.job.starts[0].astype(np.float32)
+    positions = np.concatenate([start[None], draws[0, :-1]])
+    lengths = np.linalg.norm(X, axis=1)
+    norms = np.minimum(np.abs(special.expit(positions @ X.T) - Y) * lengths, found.job.setting.clip)
+    return norms / found.job.kernel.controls.noise[:, None]
+
+
+@pytest.mark.parametrize("stretch", [1.0, 6.0])
+def test_what_is_spent_follows_from_the_iterates(stretch):
+    """Whoever forgets to charge, charges another record, or goes on after the limit is caught."""
+    found = planned(settings=Individual(stretch=stretch))
+    draws = found.job.execute((X, Y), jax.random.key(1))
+    spent, limit = found.job.seen.spent[0], found.job.watch.filter.limit
+    ratios = np.cumsum(_recomputed(found, draws) ** 2, axis=0)
+    left = ratios[-1] > limit
+    assert spent[~left] == pytest.approx(ratios[-1][~left], rel=1e-3)
+    assert np.all(spent >= ratios[-1] * (1 - 1e-5), where=~left)  # nobody is charged too little
+    assert spent[left] == pytest.approx(limit, rel=1e-6)
+    assert np.all(spent <= limit)
+    assert left.mean() > 0.3 if stretch > 1 else left.mean() < 0.01
+    assert left.mean() < 0.999
+
+
+def test_whoever_is_left_out_contributes_nothing():
+    """One step's sum against numpy, with a fifth of the records at their limit."""
+    found = planned(settings=Individual(stretch=3.0))
+    job = found.job
+    out = np.arange(N) % 5 == 0
+    with jax.enable_x64(True):
+        data = (jnp.asarray(X), jnp.asarray(Y))
+        _, reach, limits = job.prepared(data)
+        spent = jnp.asarray(np.where(out, job.watch.filter.limit, 0.0))
+        notes = filters.Notes(data, reach, None, spent, limits, False)
+        zero = jnp.zeros(D)
+        oracle = confide.kernel.Oracle(
+            gradient_sum=job.gradient_sum, data=data, reach=reach, rows=None, normals=zero, notes=notes
+        )
+        position = jnp.asarray(np.linspace(-1, 1, D))
+        total = oracle.gradient(position, jnp.asarray(job.kernel.controls.noise[0]))
+    residual = special.expit(X @ np.linspace(-1, 1, D)) - Y
+    scale = np.minimum(1, job.gradient_sum.limit / np.abs(residual * np.linalg.norm(X, axis=1)))
+    assert np.asarray(total) == pytest.approx((X * (residual * scale)[:, None])[~out].sum(axis=0), rel=1e-5)
+    assert np.all(np.asarray(notes.spent)[out] == job.watch.filter.limit)
+    assert np.all(np.asarray(notes.spent)[~out] > 0)
+
+
+@pytest.mark.parametrize("name", ["sgld", "psgld", "sghmc", "sgnht", "wang2015_sgld"])
+def test_every_kernel_stays_within_the_limit(name):
+    found = planned(getattr(confide, name)(), settings=Individual(stretch=4.0), steps=12, draws=12)
+    epsilon = accounting.guarantee(found.event, delta=1e-5).epsilon
+    # wang2015's own rule for step sizes knows nothing of a stretch, and nobody is said to spend what nobody can.
+    assert epsilon < 0.01 if name == "wang2015_sgld" else epsilon == pytest.approx(0.2, rel=1e-6)
+    found.job.execute((X, Y), jax.random.key(2))
+    spent = found.job.seen.spent
+    assert np.all(spent > 0)
+    assert np.all(spent <= found.job.watch.filter.limit)
+    if name != "wang2015_sgld":
+        assert np.mean(spent == found.job.watch.filter.limit) > 0.02
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_poisson_batches_charge_everyone(secure):
+    settings = Individual(stretch=2.0, histogram=0.1)
+    found = planned(batch_size=30, settings=settings, secure=secure, steps=20, draws=20)
+    filter = found.job.watch.filter
+    assert filter.order >= 2
+    assert accounting.guarantee(found.event, delta=1e-5).epsilon <= 0.2
+    source = noise.SecureSource(b"s" * 32) if secure else jax.random.key(1)
+    draws = found.job.execute((X, Y), source)
+    exact = np.zeros(N)
+    for ratios in _recomputed(found, draws):
+        exact += moments.binomial_log_moment(filter.order, 1 / ratios, np.full(N, 30 / N))
+    spent, left = found.job.seen.spent[0], exact > filter.limit
+    assert np.all(spent[~left] >= exact[~left] * (1 - 1e-5))
+    assert spent[~left] == pytest.approx(exact[~left], rel=0.1)  # a batch of 30 allows 2% for the rounding of its sum
+    assert np.all(spent <= filter.limit)
+    histogram = found.histogram(found.job.seen, source)
+    assert sum(histogram.counts) == pytest.approx(N, abs=6 * histogram.noise * math.sqrt(len(histogram.counts)))
+
+
+def test_replacing_a_record_costs_twice_its_own():
+    one = planned(budget=Budget(epsilon=0.2, delta=1e-5, neighbours="replace-one"))
+    two = planned()
+    assert one.job.watch.filter.limit == pytest.approx(two.job.watch.filter.limit / 4, rel=1e-6)
+    assert accounting.guarantee(one.event, delta=1e-5, neighbours="replace-one").epsilon == pytest.approx(0.2, rel=1e-6)
+
+
+def test_several_chains_share_the_budget():
+    found = planned(chains=2, settings=Individual(histogram=0.2))
+    assert accounting.guarantee(found.event, delta=1e-5).epsilon == pytest.approx(0.2, rel=1e-6)
+    found.job.execute((X, Y), jax.random.key(1))
+    assert found.job.seen.spent.shape == (2, N)
+    mu = accounting.gdp_mu(0.2, 1e-5)
+    assert 2 * found.job.watch.filter.limit == pytest.approx(0.8 * mu**2, rel=1e-6)
+
+
+def test_epsilons_of_single_records_are_those_of_their_mu():
+    filter = Filter(limit=gdp.mu_of_epsilon(1.0, 1e-5) ** 2)
+    mu = np.array([0.02, 0.1, 0.2, 0.25])
+    exact = [gdp.epsilon_of_mu(m, 1e-5) for m in mu]
+    assert filter.epsilons(mu**2, 1e-5) == pytest.approx(exact, rel=2e-3)
+    counts = individual.counted(mu**2, filter, Budget(epsilon=1.0, delta=1e-5), 1e-5)
+    bins = np.minimum((np.array(exact) * individual.BINS).astype(int), individual.BINS - 1)
+    assert np.flatnonzero(counts).tolist() == sorted(set(bins.tolist()))
+    assert individual.Histogram((0.0, 0.5, 1.0), (3.0, 1.0), 1.0).quantile(0.5) == 0.5
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_histogram_has_the_noise_that_is_priced(secure):
+    """2,000 counts: their mean square is off by more than a sixth with probability below 1e-6."""
+    source = noise.SecureSource(b"h" * 32) if secure else jax.random.key(5)
+    noisy = noise.counted(np.full(2000, 70.0), 12.0, source)
+    assert np.all(noisy == np.round(noisy))
+    assert np.mean((noisy - 70) ** 2) == pytest.approx(144, rel=1 / 6)
+    found = planned(settings=Individual(histogram=0.25))
+    histogram = found.histogram.__self__
+    assert individual.histogram_mu(histogram.noise, "add-remove") <= 0.5 * accounting.gdp_mu(0.2, 1e-5)
+
+
+def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
+    found = planned(settings=Individual(stretch=5.0), bayesian=True, steps=1100, draws=10)
+    job, data = found.job, (X, Y)
+    whole = job.execute(data, jax.random.key(8))
+    seen = job.seen
+    place = tmp_path / "run"
+    first = checkpoints.Checkpoint("", "", run.secret(jax.random.key(8)), True, 0, job.first_state())
+    kept = []
+    written = checkpoints.write
+
+    def copy(path, checkpoint):
+        written(path, checkpoint)
+        kept.append(checkpoints.read(path))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "write", copy)
+        job.execute(data, jax.random.key(8), checkpoint=place, resumed=first, every=0.0)
+    middle = next(checkpoint for checkpoint in kept if 0 < checkpoint.block < job.blocks)
+    job.seen = None
+    assert np.array_equal(job.execute(data, jax.random.key(8), resumed=middle), whole)
+    assert np.array_equal(job.seen.spent, seen.spent)
+    assert np.array_equal(job.seen.distances, seen.distances)
+
+
+def test_distances_are_norms_of_records_at_the_iterates():
+    found = planned(bayesian=True, batch_size=60)
+    draws = found.job.execute((X, Y), jax.random.key(1))
+    norms = _recomputed(found, draws) * found.job.kernel.controls.noise[:, None]
+    distances = found.job.seen.distances[0]
+    assert distances.shape == (40, stochastic.SAMPLES)
+    gaps = np.abs(distances[:, :, None] - norms[:, None, :]).min(axis=2)
+    assert gaps.max() < 0.02 * found.job.setting.clip
+    assert len(np.unique(distances)) > 200  # of records picked anew at every step
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Every account at once, with the words that were printed."""
+    return confide.fit(
+        MODEL,
+        (X, Y),
+        BUDGET,
+        steps=60,
+        batch_size=N,
+        clip=0.4,
+        key=7,
+        verbose=False,
+        account=["dp", "bayesian", Individual(stretch=1.5, histogram=0.1)],
+    )
+
+
+def test_the_guarantee_shows_both_apart(fitted):
+    guarantee = fitted.guarantee
+    assert guarantee.epsilon == pytest.approx(0.2, rel=1e-6)
+    typical = guarantee.typical
+    assert min(typical.epsilon, typical.bounded) > 0
+    assert max(typical.epsilon, typical.bounded) <= typical.worst_case
+    text = str(guarantee)
+    promise, estimate = text.split("An estimate for typical people: no guarantee, and not to be published")
+    assert "(0.2, 1e-05)-differentially private" in promise
+    assert f"{typical.epsilon:.4g}" in estimate
+    assert "must not be published" in estimate
+    assert "estimate" not in promise
+
+
+def test_nothing_private_is_kept(fitted, tmp_path):
+    """The estimate and what single records spent are nowhere in what is stored, copied or sent."""
+    typical = fitted.guarantee.typical
+    folder = fitted.save(tmp_path / "run")
+    stored = b"".join(path.read_bytes() for path in folder.iterdir())
+    for number in (typical.epsilon, typical.bounded):
+        assert f"{number:.6g}".encode() not in stored
+    assert b"typical" not in stored
+    loaded = confide.Posterior.load(folder)
+    assert loaded.guarantee == fitted.guarantee
+    assert loaded.guarantee.typical is None
+    assert pickle.loads(pickle.dumps(fitted)).guarantee.typical is None
+    assert Guarantee.from_json(json.dumps(fitted.guarantee.to_json())) == fitted.guarantee
+    known = {"stretch", "histogram", "edges", "counts", "noise"}
+    assert set(fitted.plan["individual"]) == known
+    assert "seen" not in fitted.plan
+    assert accounting.verify(loaded.guarantee) == pytest.approx(0.2, rel=1e-6)
+    assert "histogram of what single records spent" in loaded.guarantee.released
+
+
+def test_the_plan_says_who_pays(capsys):
+    confide.fit(MODEL, (X, Y), BUDGET, steps=60, clip=0.4, key=7, batch_size=N, account=Individual(stretch=1.5))
+    assert "every record pays for its own gradients" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_estimate_that_cannot_be_had_does_not_lose_the_run():
+    still = (np.zeros_like(X), Y)  # every gradient is zero: nothing is known of a spread
+    with pytest.warns(stochastic.NoEstimateWarning, match="no estimate for typical people"):
+        posterior = confide.fit(
+            MODEL, still, BUDGET, steps=40, clip=0.4, batch_size=60, key=1, verbose=False, account=["dp", "bayesian"]
+        )
+    assert posterior.guarantee.typical is None
+
+
+@pytest.mark.parametrize(
+    ("account", "settings", "words"),
+    [
+        (["dp", "moments"], {}, "account"),
+        (["dp", "dp"], {}, "twice"),
+        (["individual", Individual()], {}, "twice"),
+        (7, {}, "no list of accounts"),
+        (["bayesian"], {"budget": Budget(epsilon=0.2, delta=1e-5, neighbours="replace-one")}, "add-remove"),
+        (["individual"], {"sampler": "sgfs"}, "second sum"),
+        (["bayesian"], {"sampler": "langevin"}, "'dp' alone"),
+        (["individual"], {"sampler": "hybrid"}, "'dp' alone"),
+        (["individual"], {"batch_size": 30, "chains": 2}, "one chain"),
+        (
+            ["individual"],
+            {"batch_size": 30, "budget": Budget(epsilon=0.2, delta=1e-5, neighbours="replace-one")},
+            "add-remove",
+        ),
+    ],
+)
+def test_bad_accounts_are_refused_in_one_line(account, settings, words):
+    settings = {"budget": BUDGET, "steps": 20} | settings
+    if "sampler" in settings:
+        settings["sampler"] = getattr(confide, settings["sampler"])()
+    with pytest.raises(Refused, match=words) as refusal, warnings.catch_warnings():
+        confide.fit(MODEL, (X, Y), verbose=False, account=account, **settings)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("bad", [{"stretch": 0.0}, {"stretch": math.nan}, {"histogram": 1.0}, {"histogram": -0.1}])
+def test_bad_settings_of_individual_accounts(bad):
+    with pytest.raises(Refused):
+        Individual(**bad)
+    with pytest.raises(Refused):
+        accounts({"dp"})
+
+
+def test_events_of_filters_go_through_json_and_ledgers():
+    for event in (
+        events.GaussianFilter(mu=0.3, steps=10),
+        events.RenyiFilter(order=12, log_moment=0.5, delta=1e-6, sampling_probability=0.1, steps=10),
+    ):
+        assert events.from_json(json.loads(json.dumps(event.to_json()))) == event
+        assert individual.epsilon(event, 1e-5) == pytest.approx(
+            accounting.guarantee(event, delta=1e-5).epsilon, rel=1e-3
+        )
+        assert any("left out" in sentence for sentence in event.assumptions())
+    with pytest.raises(Refused, match="no filtered run"):
+        individual.profile(events.gaussian(1.0))

@@ -270,6 +270,8 @@ class TestArithmetic:
         assert (found.alike, at_clip.alike) == (1, 0)
         assert found.epsilon == pytest.approx(at_clip.epsilon)
         assert "alike at 1 of the steps" in " ".join(found.sentences())
+        with pytest.raises(Refused, match="step 0 are all 0.5"):
+            bayesian.typical(np.full((10, 8), 0.5), **settings)
 
     def test_large_tables_are_fast(self):
         """The bar is 3 seconds on two cores; the processor's time is measured, so that others do not matter."""

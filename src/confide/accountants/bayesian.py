@@ -216,7 +216,7 @@ def typical(
     """Both estimates and the worst case, from one pass over the distances.
 
     No estimate exceeds the worst case. A step whose distances are all one number, as the first of a run may well be, is
-    counted at the clip.
+    counted at the clip; where all steps are like that, nothing can be estimated.
     """
     known = costing.setting(
         distances,
@@ -227,7 +227,8 @@ def typical(
         orders=orders,
     )
     remaining = _left(delta, failure_probability, known.steps)
-    found, alike = costing.costs(known, ("published", "bounded", "worst"), refuse_alike=False), costing.alike(known)
+    alike = costing.alike(known)
+    found = costing.costs(known, ("published", "bounded", "worst"), refuse_alike=bool(alike.all()))
     found["published"][:, alike] = found["worst"][:, alike]
     worst = _least(found["worst"].sum(axis=1), known.orders, delta)
     epsilon, within = (

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from confide import experiments
-from confide.experiments import li2019_figure2, wang2015_figure1, wang2015_panels
+from confide.experiments import (
+    li2019_figure2,
+    triastcyn2020_curves,
+    triastcyn2020_figure1,
+    triastcyn2020_figure5,
+    wang2015_figure1,
+    wang2015_panels,
+)
 from confide.experiments.reproduction import Claim
 from confide.experiments.wang2015_panels import Effort, Trial
 from confide.jobs import posterior_sample
@@ -60,6 +67,43 @@ def test_figure1_measures_what_it_says(written):
 def test_figure2_scales_with_the_clip_exactly():
     base = li2019_figure2.step("moments", 1000, 1.0, 0.5)
     assert li2019_figure2.step("moments", 1000, 10.0, 0.5) == pytest.approx(base / 100, rel=1e-6)
+
+
+def test_triastcyn2020_figure5_has_its_best_orders_where_the_paper_says():
+    orders = np.unique(np.geomspace(1, 2048, 40).round().astype(int))
+    best = {clip: orders[np.argmin(triastcyn2020_figure5.curve(clip, orders))] for clip in (0.1, 0.5, 1.0)}
+    assert best[1.0] < 20 < best[0.5] < 64
+    assert 300 < best[0.1] < 600
+
+
+def test_triastcyn2020_estimates_what_has_no_mean():
+    """More samples only raise it: a hundredfold from 100 to 10,000 of them."""
+    assert triastcyn2020_figure1.one_step(10_000) > 100 * triastcyn2020_figure1.one_step(100)
+
+
+def test_triastcyn2020_clips_for_three_accountants():
+    norms = np.random.default_rng(0).weibull(0.9, (20, 16))
+    found = triastcyn2020_curves.clipped(norms, 1.0, 2.0, 0.1)
+    everybody = triastcyn2020_curves.everybody(20, 2.0, 0.1)
+    assert found[triastcyn2020_curves.WORST] == pytest.approx(everybody, rel=1e-9)
+    assert found[triastcyn2020_curves.BOUNDED] <= everybody
+    assert triastcyn2020_curves.unclipped(norms, 2.0, 0.1) > everybody
+
+
+@long
+def test_triastcyn2020_orders_the_accountants(written):
+    curves = triastcyn2020_curves
+    for figure in ("figure1", "figure3"):
+        rows = written[f"triastcyn2020-{figure}"][0].rows
+        epsilon = {row[:3]: row.epsilon for row in rows}
+        for quantile, method, horizontal in epsilon:
+            if method == curves.BOUNDED:
+                worst = epsilon[quantile, curves.WORST, horizontal]
+                assert epsilon[quantile, method, horizontal] <= worst * (1 + 1e-9)
+                assert epsilon[quantile, curves.PUBLISHED, horizontal] <= worst * 1.2  # the t-quantile at 16 samples
+    rows = written["triastcyn2020-figure4"][0].rows
+    least = {method: min(r.epsilon for r in rows if (r.quantile, r.method) == (0.05, method)) for _, method, *_ in rows}
+    assert least[curves.UNCLIPPED] > 2 * least[curves.WORST]
 
 
 def trial(logarithm, **effort):

@@ -1,7 +1,8 @@
 """One file per theory; each takes an event and returns its privacy profile.
 
 `pld` is tight and certified, `moments` is the papers' (with a classical and a Renyi tail), `gdp` is exact for Gaussian
-releases and approximate for subsampled ones, `advanced` is wang2015's. `profile` below picks one by name.
+releases and approximate for subsampled ones, `advanced` is wang2015's. `profile` below picks one by name. `bayesian`,
+which takes distances, estimates what a run reveals of typical people.
 """
 
 from __future__ import annotations

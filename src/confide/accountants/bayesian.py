@@ -170,7 +170,7 @@ def group(epsilon: float, delta: float, size: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Typical:
-    """What a run reveals of typical people, beside what it reveals of anybody."""
+    """What a run reveals of typical people, beside what it reveals of anybody; `budget.belief` is their P(A)."""
 
     epsilon: float  # the published estimate
     bounded: float  # the estimate that holds at its confidence
@@ -179,6 +179,7 @@ class Typical:
     failure_probability: float
     steps: int
     samples: int
+    alike: int = 0  # steps without a spread, which the published estimate counts at the clip
 
     def sentences(self) -> tuple[str, ...]:
         """The estimate in plain language, and what it is not."""
@@ -192,6 +193,10 @@ class Typical:
             "It is computed from the records and nobody has paid for it, so it must not be published.",
             "The published estimator has no finite-sample validity where tails are heavy: records that are rare and "
             "far out may be missing from the sample, and it then says too little.",
+            *(
+                [f"The sampled records were all alike at {self.alike} of the steps, which count in full."]
+                * (self.alike > 0)
+            ),
             f"The bounded estimator holds, except with probability {failing:.2g}, for a record picked at random from "
             "the data, along the path that the run took; for the population only as far as members' gradients are "
             "like those of fresh people.",
@@ -208,7 +213,11 @@ def typical(
     failure_probability: float = 1e-15,
     orders: Iterable[int] = ORDERS,
 ) -> Typical:
-    """Both estimates and the worst case, from one pass over the distances. No estimate exceeds the worst case."""
+    """Both estimates and the worst case, from one pass over the distances.
+
+    No estimate exceeds the worst case. A step whose distances are all one number, as the first of a run may well be, is
+    counted at the clip; where all steps are like that, nothing can be estimated.
+    """
     known = costing.setting(
         distances,
         noise_scale=noise_scale,
@@ -218,7 +227,9 @@ def typical(
         orders=orders,
     )
     remaining = _left(delta, failure_probability, known.steps)
-    found = costing.costs(known, ("published", "bounded", "worst"))
+    alike = costing.alike(known)
+    found = costing.costs(known, ("published", "bounded", "worst"), refuse_alike=bool(alike.all()))
+    found["published"][:, alike] = found["worst"][:, alike]
     worst = _least(found["worst"].sum(axis=1), known.orders, delta)
     epsilon, within = (
         min(worst, _least(found[name].sum(axis=1), known.orders, remaining)) for name in ("published", "bounded")
@@ -231,4 +242,5 @@ def typical(
         failure_probability=known.failure_probability,
         steps=known.steps,
         samples=known.distances.shape[1],
+        alike=int(alike.sum()),
     )

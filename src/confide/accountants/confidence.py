@@ -79,7 +79,7 @@ def largest_mean(share: np.ndarray, rate: float) -> np.ndarray:
         if not (step > 1e-10 * v).any():
             break
     u.flat[inside] = v
-    return np.minimum(1.0, u * (1 + 1e-9))
+    return np.minimum(1.0, u + 1e-9 * u * (1 - u) + 2**-52)
 
 
 def binary_estimate(ones: int, zeros: int, failure_probability: float) -> float:

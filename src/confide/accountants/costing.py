@@ -50,6 +50,8 @@ def setting(
     """The settings of `bayesian_epsilon`, each refused where it makes no sense; nothing is computed yet."""
     clip = None if clip is None else checks.positive(clip=clip)
     gamma = checks.probability(failure_probability=failure_probability)
+    if gamma >= 0.5:
+        raise Refused(f"failure_probability = {gamma:g} would fail as often as not: give far less, such as 1e-15")
     table = divergences.checked(distances, clip)
     picked = checked_orders(orders)
     checks.one_of(("both", "printed"), direction=direction)
@@ -80,11 +82,15 @@ def checked_orders(orders: Iterable[int]) -> list[int]:
     return picked
 
 
-def _spread(known: Setting, stacklevel: int) -> None:
-    """Refuse steps whose distances say nothing of the spread, unless they cannot be larger."""
-    table, clip = known.distances, known.clip
-    alike = (table == table[:, :1]).all(axis=1) & (table[:, 0] != (math.nan if clip is None else clip))
-    if not alike.any():
+def alike(known: Setting) -> np.ndarray:
+    """Which steps have distances that are all one number, below what is possible: they say nothing of the spread."""
+    table = known.distances
+    return (table == table[:, :1]).all(axis=1) & (table[:, 0] != (math.nan if known.clip is None else known.clip))
+
+
+def _refuse_alike(known: Setting, stacklevel: int) -> None:
+    table, clip, same = known.distances, known.clip, alike(known)
+    if not same.any():
         return
     if clip is None and table[0, 0] > 0 and (table == table[0, 0]).all():
         warnings.warn(
@@ -93,18 +99,20 @@ def _spread(known: Setting, stacklevel: int) -> None:
             stacklevel=stacklevel,
         )
         return
-    step = int(np.argmax(alike))
+    step = int(np.argmax(same))
     raise Refused(f"distances of step {step} are all {table[step, 0]:g}: sample pairs that differ, or use 'bounded'")
 
 
-def costs(known: Setting, estimators: Sequence[str], stacklevel: int = 4) -> dict[str, np.ndarray]:
+def costs(
+    known: Setting, estimators: Sequence[str], *, refuse_alike: bool = True, stacklevel: int = 4
+) -> dict[str, np.ndarray]:
     """(orders, rows) for each estimator, from one pass over the distances."""
     for name in estimators:
         checks.one_of(("published", "bounded", "worst"), estimator=name)
         if name != "published" and known.clip is None:
             raise Refused(f"estimator = {name!r} needs the clip, the largest distance possible: give clip")
-    if "published" in estimators:
-        _spread(known, stacklevel)
+    if "published" in estimators and refuse_alike:
+        _refuse_alike(known, stacklevel)
     found = {name: np.zeros((len(known.orders), len(known.distances))) for name in estimators}
     for block in known.blocks:
         for name, costs in found.items():

@@ -24,11 +24,11 @@ WORST, PUBLISHED, BOUNDED, UNCLIPPED = (
     "BDP, bounded, clipped",
     "BDP, published, not clipped",
 )
-STYLES = {  # Okabe and Ito's colours, and no two alike in print
-    WORST: {"color": "black", "linestyle": "--"},
-    PUBLISHED: {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
-    BOUNDED: {"color": "#D55E00", "linestyle": ":", "marker": "s"},
-    UNCLIPPED: {"color": "#009E73", "linestyle": "-", "marker": "^"},
+STYLES: dict[str, dict[str, Any]] = {  # Okabe and Ito's colours; where curves coincide, all can be seen
+    PUBLISHED: {"color": "#56B4E9", "linestyle": "-", "linewidth": 4},
+    BOUNDED: {"color": "#D55E00", "linestyle": "-", "linewidth": 2, "marker": "s"},
+    UNCLIPPED: {"color": "#009E73", "linestyle": "-", "linewidth": 2, "marker": "^"},
+    WORST: {"color": "black", "linestyle": ":", "linewidth": 2},
 }
 
 
@@ -52,7 +52,7 @@ def clipped(norms: np.ndarray, clip: float, noise: float, q: float, delta: float
 
 def everybody(steps: int, multiplier: float, q: float) -> float:
     """Epsilon of the moments accountant."""
-    setting = {"noise_scale": multiplier, "sampling_probability": q, "clip": 1.0, "delta": DELTA}
+    setting: dict[str, Any] = {"noise_scale": multiplier, "sampling_probability": q, "clip": 1.0, "delta": DELTA}
     return bayesian.bayesian_epsilon(np.ones((steps, 3)), estimator="worst", **setting)
 
 
@@ -89,7 +89,7 @@ def gradients(steps: int, samples: int) -> tuple[np.ndarray, str]:
     return norms, name
 
 
-def draw(points: Sequence[Point], title: str, horizontal: str, logarithmic: bool) -> Any:
+def draw(points: Sequence[Point], title: str, horizontal: str, ticks: Sequence[float]) -> Any:
     """A row of panels, one for each quantile, with one legend below."""
     quantiles = sorted({point.quantile for point in points})
     figure, panels = new_figure(len(quantiles), 3.2 * len(quantiles), 3.9)
@@ -97,10 +97,10 @@ def draw(points: Sequence[Point], title: str, horizontal: str, logarithmic: bool
         for method, style in STYLES.items():
             curve = [(p.horizontal, p.epsilon) for p in points if (p.quantile, p.method) == (quantile, method)]
             if curve:
-                panel.plot(*zip(*curve, strict=True), label=method, linewidth=1.8, markersize=4, **style)
-        panel.set(yscale="log", xlabel=horizontal, title=f"{title} {quantile:g}-quantile")
-        if logarithmic:
-            panel.set_xscale("log")
+                panel.plot(*zip(*curve, strict=True), label=method, markersize=4, **style)
+        panel.set(xscale="log", yscale="log", xlabel=horizontal, title=f"{title} {quantile:g}-quantile")
+        panel.set_xticks(ticks, [f"{tick:,g}" for tick in ticks], fontsize=8)
+        panel.minorticks_off()
         panel.title.set_fontsize(9)
         panel.grid(True, alpha=0.3)
     panels[0].set_ylabel("epsilon")

@@ -31,7 +31,7 @@ def run(quick: bool = False) -> Reproduction:
         columns=("quantile", "method", "sigma", "epsilon"),
         rows=points,
         claims=_claims(points, norms, source),
-        figure=curves.draw(points, "clip at the", "sigma (noise over clip)", logarithmic=True),
+        figure=curves.draw(points, "clip at the", "sigma (noise over clip)", ticks=(0.5, 1, 2, 4, 8)),
     )
 
 

@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Notes:
-    """Of one step, filled while it is traced: `see` is called once, when the step asks for its gradient."""
+    """Of one step, filled while it is traced, when the step asks for its gradient, which it does once."""
 
     data: tuple[jax.Array, ...]
     reach: jax.Array | None
@@ -67,16 +67,12 @@ class Notes:
     distances: jax.Array | None = None
     seen: bool = False
 
-    def see(
+    def charge(
         self, gradient_sum: ClippedSum, position: jax.Array, scale: jax.Array, factor: jax.Array | None
     ) -> jax.Array | None:
-        """Note what the records at hand contribute at this position; who may take part, where not everyone may."""
+        """Charge every record for what it contributes at this position; who may take part, where not everyone may."""
         assert not self.seen, "a step that asks twice would be charged once"
         self.seen = True
-        if self.picked is not None:
-            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
-                batch = gradient_sum.batch(self.data, self.reach, self.picked)
-                self.distances = gradient_sum.norms(position, batch, factor)
         if self.limits is None or self.spent is None:
             return None
         norms = gradient_sum.every_norm(position, self.data, self.reach, factor).astype(jnp.float64)
@@ -87,6 +83,13 @@ class Notes:
         within = after <= self.limits.limit
         self.spent = jnp.where(within, after, self.limits.limit)
         return within
+
+    def look(self, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
+        """Note what the records that were picked contribute at this position."""
+        if self.picked is not None:
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                batch = gradient_sum.batch(self.data, self.reach, self.picked)
+                self.distances = gradient_sum.norms(position, batch, factor)
 
 
 def limits(filter: Filter | None) -> Limits | None:

@@ -175,7 +175,41 @@ class ClippedSum:
         if self.linear is None or factor is not None:
             rows, finite = self._rows(position, batch, factor)
             return Sum(self._added(rows), jnp.sum(~finite))
-        inputs, residual = self._residual(position, batch)
+        return self._summed(*self._residual(position, batch), batch)
+
+    def beside(
+        self,
+        position: jax.Array,
+        data: tuple[jax.Array, ...],
+        reach: jax.Array,
+        rows: jax.Array,
+        picked: jax.Array,
+        within: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The clipped sum over a small batch of a linear model, and the norms of other records from the same pass.
+
+        Whole multiples of 8 records are picked: see above.
+        """
+        first = rows[: self.common] if 0 < self.common < rows.shape[0] else rows
+        both = self.batch(data, reach, jnp.concatenate([first, picked]), within)
+        inputs, residual = self._residual(position, both)
+        asked = both._replace(real=both.real & (jnp.arange(both.real.size) < first.size))
+        total = self._summed(inputs, residual, asked).total
+        assert both.reach is not None
+        norms = self._cut_norms(residual[first.size :], both.reach[first.size :])
+        if first is rows:
+            return total, norms
+        rest = rows[self.common :]
+        return (
+            jax.lax.cond(
+                rest[0] < data[0].shape[0],
+                lambda: total + self(position, self.batch(data, reach, rest, within)).total,
+                lambda: total,
+            ),
+            norms,
+        )
+
+    def _summed(self, inputs: jax.Array, residual: jax.Array, batch: Batch) -> Sum:
         finite = jnp.isfinite(_norms(residual)) & batch.real
         residual = jnp.where(_column(finite, residual), residual, 0.0)
         if batch.reach is not None:
@@ -212,9 +246,12 @@ class ClippedSum:
         """The norm of what every record contributes; zero for empty places."""
         if self.linear is None or factor is not None or batch.reach is None:
             return _norms(self._rows(position, batch, factor)[0])
-        residual = _norms(self._residual(position, batch)[1])
-        residual = jnp.where(jnp.isfinite(residual) & batch.real, residual, 0.0)
-        return jnp.minimum(residual / batch.reach, 1.0) * jnp.float32(self.limit)
+        residual = self._residual(position, batch)[1]
+        return jnp.where(batch.real, self._cut_norms(residual, batch.reach), 0.0)
+
+    def _cut_norms(self, residual: jax.Array, reach: jax.Array) -> jax.Array:
+        residual = _norms(residual)
+        return jnp.minimum(jnp.where(jnp.isfinite(residual), residual, 0.0) / reach, 1.0) * jnp.float32(self.limit)
 
     def every_norm(
         self, position: jax.Array, data: tuple[jax.Array, ...], reach: jax.Array | None, factor: jax.Array | None

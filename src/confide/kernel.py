@@ -24,7 +24,7 @@ from confide import events, noise
 from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Notes
-from confide.gradients import Batch, ClippedSum
+from confide.gradients import SMALL, Batch, ClippedSum
 
 State = Any  # a NamedTuple whose first field is `position`, the flat parameters
 
@@ -76,7 +76,13 @@ class Oracle:
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
         single, seen = position.astype(jnp.float32), None if factor is None else factor.astype(jnp.float32)
-        within = None if self.notes is None else self.notes.see(self.gradient_sum, single, scale, seen)
+        within = None
+        if self.notes is not None:
+            within = self.notes.charge(self.gradient_sum, single, scale, seen)
+            if self._by_the_way(seen):
+                total, self.notes.distances = self._with_distances(single, within)
+                return noise.added(total, scale, self.normals)
+            self.notes.look(self.gradient_sum, single, seen)
         if self.secure:
             whole = self._over(
                 lambda batch: self.gradient_sum.contributions(single, batch, seen),
@@ -86,6 +92,20 @@ class Oracle:
             return noise.added_securely(whole, scale, self.normals)
         total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, within=within)
         return noise.added(total, scale, self.normals)
+
+    def _by_the_way(self, factor: jax.Array | None) -> bool:
+        """Whether the distances come with the sum of the batch, in one pass."""
+        small = self.rows is not None and self.rows.shape[0] <= SMALL
+        linear = self.gradient_sum.linear is not None and factor is None and self.reach is not None
+        return small and linear and not self.secure and self.notes is not None and self.notes.picked is not None
+
+    def _with_distances(self, position: jax.Array, within: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        assert self.reach is not None
+        assert self.rows is not None
+        assert self.notes is not None
+        assert self.notes.picked is not None
+        with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+            return self.gradient_sum.beside(position, self.data, self.reach, self.rows, self.notes.picked, within)
 
     def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
         """mean(clipped sum over all records at the position) + N(0, scale^2), in double precision; linear models only.

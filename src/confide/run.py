@@ -129,7 +129,9 @@ class Job:
             if notes is None:
                 return Carry(state, draws, None, None)
             assert notes.seen, "nothing was asked of the records"
-            distances = None if carry.distances is None else carry.distances.at[t].set(notes.distances)
+            distances = carry.distances
+            if distances is not None and notes.distances is not None:
+                distances = jax.lax.dynamic_update_index_in_dim(distances, notes.distances, t, 0)
             return Carry(state, draws, distances, notes.spent)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)

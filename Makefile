@@ -29,6 +29,8 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/convex.py speed
+	$(BIN)/python benchmarks/accounts.py steps
+	$(BIN)/python benchmarks/accounts.py estimate
 
 reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
@@ -40,6 +42,7 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce wang2015-figure1
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/convex.py accuracy
+	$(BIN)/python benchmarks/accounts.py individual
 	$(BIN)/python benchmarks/nuts.py
 
 # What the tests need includes what a run needs: one installation serves both.

@@ -4,8 +4,9 @@
     python benchmarks/accounts.py estimate     # time of the estimate from 10,000 x 64 distances at 64 orders
     python benchmarks/accounts.py individual   # Adult at epsilon 1: who spends what, and what leaving people out does
 
-`steps` runs the two programs in turn: times are the best of several rounds, the ratio is the median over the rounds; the
-estimate at the end of a run is timed by itself. Logistic regression on Adult, batches of 256, and a network of 64 hidden units on MNIST.
+`steps` runs the two programs in turn: times are the best of several rounds, the ratio is the median over the rounds;
+the estimate at the end of a run is timed by itself. Logistic regression on Adult, batches of 256, and a network of 64
+hidden units on MNIST.
 """
 
 import sys

@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 
 import confide
-from confide import accounting, checkpoints, events, filters, gradients, jobs, models, noise, run
+from confide import accounting, checkpoints, events, filters, gradients, jobs, models, noise, request, run
 from confide.accountants import gdp, individual, moments
 from confide.accountants.individual import Filter
 from confide.accounts import Accounts, Individual, accounts
@@ -347,6 +347,14 @@ def test_bad_settings_of_individual_accounts(bad):
         Individual(**bad)
     with pytest.raises(Refused):
         accounts({"dp"})
+
+
+def test_settings_of_individual_accounts_need_one():
+    common = {"data": "d.csv", "schema": "", "out": "o", "epsilon": 1.0, "delta": 1e-5}
+    with pytest.raises(Refused, match="--stretch goes with --account individual"):
+        request.kept_accounts(request.Request(stretch=2.0, **common))
+    kept = request.kept_accounts(request.Request(account=("dp", "individual"), histogram=0.1, **common))
+    assert kept == Accounts(individual=Individual(histogram=0.1))
 
 
 def test_events_of_filters_go_through_json_and_ledgers():

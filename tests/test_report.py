@@ -29,12 +29,14 @@ def home(tmp_path_factory):
     ledger = confide.Ledger.create(folder / "ledger.db")
     ledger.enter("patients", confide.Budget(epsilon=4.0, delta=1e-4))
     common = {"data": str(folder / "patients.csv"), "epsilon": 2.0, "delta": 1e-5, "steps": 400, "draws": 100, "key": 5}
+    accounts = {"account": ("dp", "bayesian", "individual"), "stretch": 1.5, "histogram": 0.2}
     charged = {"ledger": str(ledger.path), "dataset": "patients"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONFIDE_STATE", str(folder / "state"))
         tabular.fit(Request(schema=SCHEMA, out=str(folder / "run"), **common, **charged), verbose=False)
         tabular.fit(
-            Request(schema=SCHEMA, out=str(folder / "stages"), target="stage", chains=2, **common), verbose=False
+            Request(schema=SCHEMA, out=str(folder / "stages"), target="stage", chains=2, **accounts, **common),
+            verbose=False,
         )
         text = (folder / "patients.csv").read_text().replace("smoker", HOSTILE.replace('"', "'"), 1)
         (folder / "hostile.csv").write_text(text)
@@ -53,6 +55,18 @@ def pages(home):
         "stages": report.write(home / "stages"),
         "hostile": report.write(home / "hostile"),
     }
+
+
+def test_what_single_records_spent_is_drawn_where_it_was_paid_for(home, pages):
+    plan = json.loads((home / "stages" / "plan.json").read_text())["plan"]["individual"]
+    text = pages["stages"].read_text()
+    assert "What single persons spent" not in pages["plain"].read_text()
+    assert "What single persons spent" in text
+    assert text.count('class="column"') == len(plan["counts"]) == len(plan["edges"]) - 1
+    for low, high, count in zip(plan["edges"][:-1], plan["edges"][1:], plan["counts"], strict=True):
+        assert f"{number(low)} to {number(high)}: {max(0, count):,.0f} records" in text
+    stored = "".join(path.read_text(errors="ignore") for path in (home / "stages").iterdir())
+    assert "typical people" not in stored
 
 
 @needs_browser

@@ -1,5 +1,6 @@
 """Individual accounting: the theory by simulation, the compiled filter against numpy, and what leaves a run."""
 
+import dataclasses
 import json
 import math
 import pickle
@@ -139,6 +140,49 @@ def test_whoever_is_left_out_contributes_nothing():
     assert np.asarray(total) == pytest.approx((X * (residual * scale)[:, None])[~out].sum(axis=0), rel=1e-5)
     assert np.all(np.asarray(notes.spent)[out] == job.watch.filter.limit)
     assert np.all(np.asarray(notes.spent)[~out] > 0)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "mlp", "diagonal"])
+def test_what_is_added_up_is_cut_to_what_was_paid(kind):
+    """Whatever another program makes of a record's gradient, it weighs no more than the norm that was charged."""
+    model = {"softmax": lambda: models.softmax_regression(D, 3), "mlp": lambda: models.mlp(D, 2, 3)}.get(
+        kind, lambda: MODEL
+    )()
+    flat, unravel = jobs.unraveller(model, (X, Y), _key())
+    position = jnp.asarray(np.random.default_rng(2).normal(size=flat.size), jnp.float32)
+    factor = jnp.linspace(0.5, 2, D) if kind == "diagonal" else None
+    total = gradients.clipped_sum(model, 0.5, unravel, 48)
+    data = (jnp.asarray(X[:48]), jnp.asarray(Y[:48]))
+    paid = jnp.asarray(np.where(np.arange(48) % 3, 0.5, 0.01 * np.arange(48)), jnp.float32)
+    alone = [
+        total.over(
+            data, total.reach(data), jnp.where(jnp.arange(8) == 0, i, 48), lambda b: total(position, b, factor), paid
+        )
+        for i in range(48)
+    ]
+    norms = np.array([np.linalg.norm(one.total) for one in alone])
+    assert np.all(norms <= np.asarray(paid) * (1 + 2**-16))
+    assert np.sum(norms > 0.9 * np.asarray(paid)) > 5  # some are cut
+
+
+@pytest.mark.parametrize("name", ["sgld", "psgld", "sghmc", "sgnht", "wang2015_sgld"])
+@pytest.mark.parametrize("batch_size", [5, N])
+def test_no_step_is_beyond_the_table(name, batch_size):
+    """Where a rule of its own sets the noise, too."""
+    settings = {"budget": Budget(epsilon=20.0, delta=1e-6), "batch_size": batch_size, "steps": 20, "draws": 20}
+    found = planned(getattr(confide, name)(), clip=2.0, **settings)
+    ratios = found.job.setting.clip / found.job.kernel.controls.noise
+    filter = found.job.watch.filter
+    assert ratios.max() <= filter.largest
+    assert np.all(np.isfinite(filter.costs(ratios)))
+    assert np.isinf(filter.costs(np.array([1.01 * filter.largest])))
+    with jax.enable_x64(True):
+        assert np.isinf(filters.limits(filter).costs(jnp.asarray([1.01 * filter.largest])))
+
+
+def test_given_step_sizes_are_kept():
+    found = planned(confide.sgld(step_size=0.5), batch_size=50)
+    assert np.all(found.job.kernel.controls.step_size == 0.5)
 
 
 @pytest.mark.parametrize("name", ["sgld", "psgld", "sghmc", "sgnht", "wang2015_sgld"])
@@ -302,6 +346,41 @@ def test_nothing_private_is_kept(fitted, tmp_path):
 def test_the_plan_says_who_pays(capsys):
     confide.fit(MODEL, (X, Y), BUDGET, steps=60, clip=0.4, key=7, batch_size=N, account=Individual(stretch=1.5))
     assert "every record pays for its own gradients" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_second_sum_is_refused_under_any_name():
+    mine = dataclasses.replace(confide.sgfs(), name="mine")
+    with pytest.raises(Refused, match="mine releases a second sum"):
+        confide.fit(MODEL, (X, Y), BUDGET, mine, steps=20, verbose=False, account="individual")
+
+
+def test_a_run_goes_on_with_the_accounts_that_it_began_with(tmp_path):
+    settings = {"steps": 1100, "clip": 0.8, "batch_size": N, "verbose": False, "checkpoint": tmp_path / "run", "key": 3}
+
+    def stop(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "execute", stop)
+        with pytest.raises(KeyboardInterrupt):
+            confide.fit(MODEL, (X, Y), BUDGET, account="individual", **settings)
+    for other in ("dp", ["individual", "bayesian"], Individual(stretch=2.0)):
+        with pytest.raises(Refused, match="another run"):
+            confide.fit(MODEL, (X, Y), BUDGET, account=other, **settings)
+
+
+def test_another_start_is_another_noise():
+    """One key given twice: the noise is derived from where the run starts as well."""
+
+    def model(start):
+        return models.from_functions(
+            log_prior=lambda p: -jnp.sum(p**2),
+            log_likelihood=lambda p, x, y: -jnp.sum((y - x @ p) ** 2),
+            start=jnp.full(D, start),
+        )
+
+    digests = [confide.fitting._digest(model(start), (X, Y)) for start in (0.0, 1.0)]
+    assert digests[0] != digests[1]
 
 
 def test_an_estimate_that_cannot_be_had_does_not_lose_the_run():

@@ -59,7 +59,7 @@ class Guarantee:
     `event` is the whole release, so that anyone can price it again from the JSON form alone
     (`confide.verify`). `assumptions` are sentences for a reader who is not a programmer. `typical` is an estimate for
     typical people, where one was asked for: it is computed from the records, no promise covers it, and neither JSON
-    nor pickles nor copies hold it. `print` shows both, apart.
+    nor pickles hold it. `print` shows both, apart.
     """
 
     epsilon: float

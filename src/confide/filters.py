@@ -19,7 +19,7 @@ from confide.accountants.individual import KNOTS, Filter
 from confide.gradients import ClippedSum
 from confide.noise import GRID
 
-ROUNDING = 2.0**-15  # of norms in single precision, twice: of what is charged and of what is added up
+ROUNDING = 2.0**-15  # of norms in single precision, twice: of what is charged and of what is cut to it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,11 @@ class Limits(NamedTuple):
     table: jax.Array
 
     def costs(self, ratios: jax.Array) -> jax.Array:
+        """Infinite beyond the table, where the last chord would be too little."""
         place = jnp.clip((ratios / self.spacing).astype(jnp.int32), 0, KNOTS - 2)
         low, high = self.table[place], self.table[place + 1]
         share = (jnp.square(ratios / self.spacing) - jnp.square(place)) / (2 * place + 1)
-        return low + (high - low) * share
+        return jnp.where(ratios <= self.spacing * (KNOTS - 1) * (1 + 1e-12), low + (high - low) * share, jnp.inf)
 
 
 class Seen(NamedTuple):
@@ -70,19 +71,23 @@ class Notes:
     def charge(
         self, gradient_sum: ClippedSum, position: jax.Array, scale: jax.Array, factor: jax.Array | None
     ) -> jax.Array | None:
-        """Charge every record for what it contributes at this position; who may take part, where not everyone may."""
+        """Charge every record for what it contributes at this position; the norm that each may have in the sum.
+
+        It is the norm that was charged for, or 0: another program may round a record's gradient otherwise, and where
+        large numbers cancel in it, into another gradient. What is added up is cut to what was paid.
+        """
         assert not self.seen, "a step that asks twice would be charged once"
         self.seen = True
         if self.limits is None or self.spent is None:
             return None
-        norms = gradient_sum.every_norm(position, self.data, self.reach, factor).astype(jnp.float64)
-        moved = jnp.minimum(norms * (1 + ROUNDING) + gradient_sum.slack, gradient_sum.clip)
+        norms = gradient_sum.every_norm(position, self.data, self.reach, factor)
+        moved = jnp.minimum(norms.astype(jnp.float64) * (1 + ROUNDING) + gradient_sum.slack, gradient_sum.clip)
         if self.secure:  # each record is rounded to the grid of the noise
             moved = moved + scale / GRID * math.sqrt(position.size) / 2
         after = self.spent + self.limits.costs(moved / scale)
         within = after <= self.limits.limit
         self.spent = jnp.where(within, after, self.limits.limit)
-        return within
+        return jnp.where(within, norms, jnp.float32(0))
 
     def look(self, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
         """Note what the records that were picked contribute at this position."""

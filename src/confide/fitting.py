@@ -251,11 +251,11 @@ def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tup
 
 
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
-    """What the model computes, as text, with the arrays that it holds."""
+    """What the model computes, as text, with the arrays that it holds and where it starts."""
     flat, unravel = jobs.unraveller(model, data, noises.as_key(0))
     programs = jobs.traced(model, data, flat, unravel)
     held = [np.asarray(constant).tobytes().hex() for program in programs for constant in jobs.constants(program)]
-    return [model.name, model.settings, *map(str, programs), *held]
+    return [model.name, model.settings, np.asarray(flat).tobytes().hex(), *map(str, programs), *held]
 
 
 def _unravelled(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:

@@ -54,6 +54,7 @@ class Batch(NamedTuple):
     arrays: tuple[jax.Array, ...]
     real: jax.Array
     reach: jax.Array | None  # limit / ||x||, for linear models
+    allowed: jax.Array | None = None  # norm that each record may have, where that is not the same for all
 
 
 def whole_chunks(rows: int) -> int:
@@ -102,14 +103,14 @@ class ClippedSum:
         return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
     def batch(
-        self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array, within: jax.Array | None = None
+        self, data: tuple[jax.Array, ...], reach: jax.Array | None, rows: jax.Array, allowed: jax.Array | None = None
     ) -> Batch:
-        """The rows at the given places; a place that is not among the rows, or not `within`, stays empty."""
+        """The rows at the given places; a place that is not among the rows stays empty."""
         n = data[0].shape[0]
         places = jnp.minimum(rows, n - 1)
         taken = [array.at[places].get(mode="promise_in_bounds") for array in data]
-        real = rows < n if within is None else (rows < n) & within[places]
-        return Batch(tuple(taken), real, None if reach is None else reach[places])
+        of_places = [None if array is None else array[places] for array in (reach, allowed)]
+        return Batch(tuple(taken), rows < n, *of_places)
 
     def over(
         self,
@@ -117,22 +118,23 @@ class ClippedSum:
         reach: jax.Array | None,
         rows: jax.Array | None,
         summed: Callable[[Batch], Any],
-        within: jax.Array | None = None,
+        allowed: jax.Array | None = None,
     ) -> Any:
         """The sum of `summed` over the batch: at once where it is small, else chunk by chunk in double precision.
 
-        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data. `within` leaves records out.
+        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data. `allowed` is what each record's norm
+        is cut to, where that is less than the limit; 0 leaves it out.
         """
         n = data[0].shape[0]
         size = whole_chunks(n) if rows is None else rows.shape[0]
         if size <= SMALL:
             rows = jnp.arange(size) if rows is None else rows
             if not 0 < self.common < size:
-                return summed(self.batch(data, reach, rows, within))
-            total = summed(self.batch(data, reach, rows[: self.common], within))
+                return summed(self.batch(data, reach, rows, allowed))
+            total = summed(self.batch(data, reach, rows[: self.common], allowed))
             return jax.lax.cond(  # batches are in rising order: seldom is any row left
                 rows[self.common] < n,
-                lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :], within))),
+                lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :], allowed))),
                 lambda: total,
             )
         chunks = size // CHUNK if rows is None else -(-jnp.sum(rows < n) // CHUNK)
@@ -140,20 +142,17 @@ class ClippedSum:
         def chunk(index: jax.Array) -> Any:
             first = index * CHUNK
             if rows is not None:
-                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK), within)
+                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK), allowed)
             if n < CHUNK:
-                return self.batch(data, reach, first + jnp.arange(CHUNK), within)
+                return self.batch(data, reach, first + jnp.arange(CHUNK), allowed)
             start = jnp.minimum(first, n - CHUNK)  # the last chunk reaches back, and skips what it has seen
 
             def cut(array: jax.Array) -> jax.Array:
                 return jax.lax.dynamic_slice_in_dim(array, start, CHUNK)
 
             new = start + jnp.arange(CHUNK) >= first
-            return Batch(
-                tuple(map(cut, data)),
-                new if within is None else new & cut(within),
-                None if reach is None else cut(reach),
-            )
+            of_chunk = [None if array is None else cut(array) for array in (reach, allowed)]
+            return Batch(tuple(map(cut, data)), new, *of_chunk)
 
         def more(index: jax.Array, total: Any) -> Any:
             with jax.enable_x64(True):
@@ -184,14 +183,14 @@ class ClippedSum:
         reach: jax.Array,
         rows: jax.Array,
         picked: jax.Array,
-        within: jax.Array | None = None,
+        allowed: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """The clipped sum over a small batch of a linear model, and the norms of other records from the same pass.
 
         Whole multiples of 8 records are picked: see above.
         """
         first = rows[: self.common] if 0 < self.common < rows.shape[0] else rows
-        both = self.batch(data, reach, jnp.concatenate([first, picked]), within)
+        both = self.batch(data, reach, jnp.concatenate([first, picked]), allowed)
         inputs, residual = self._residual(position, both)
         asked = both._replace(real=both.real & (jnp.arange(both.real.size) < first.size))
         total = self._summed(inputs, residual, asked).total
@@ -203,7 +202,7 @@ class ClippedSum:
         return (
             jax.lax.cond(
                 rest[0] < data[0].shape[0],
-                lambda: total + self(position, self.batch(data, reach, rest, within)).total,
+                lambda: total + self(position, self.batch(data, reach, rest, allowed)).total,
                 lambda: total,
             ),
             norms,
@@ -213,10 +212,13 @@ class ClippedSum:
         finite = jnp.isfinite(_norms(residual)) & batch.real
         residual = jnp.where(_column(finite, residual), residual, 0.0)
         if batch.reach is not None:
+            reach = batch.reach
+            if batch.allowed is not None:
+                reach = reach * (batch.allowed / jnp.float32(self.limit))
             if residual.ndim == 1:
-                residual = jnp.clip(residual, -batch.reach, batch.reach)
+                residual = jnp.clip(residual, -reach, reach)
             else:
-                scale = jnp.minimum(1.0, batch.reach / jnp.maximum(_norms(residual), TINY))
+                scale = jnp.minimum(1.0, reach / jnp.maximum(_norms(residual), TINY))
                 residual = residual * scale[:, None]
         return Sum(self._product(inputs, residual).ravel(), jnp.sum(batch.real & ~finite))
 
@@ -297,7 +299,8 @@ class ClippedSum:
         if math.isinf(self.clip):
             return seen, finite
         norms = _norms(seen)
-        scale = jnp.minimum(1.0, jnp.float32(self.limit) / jnp.maximum(norms, TINY))
+        most = jnp.float32(self.limit) if batch.allowed is None else jnp.minimum(jnp.float32(self.limit), batch.allowed)
+        scale = jnp.minimum(1.0, most / jnp.maximum(norms, TINY))
         return jnp.where(jnp.isfinite(norms)[:, None], seen, 0.0) * scale[:, None], finite
 
     def _residual(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

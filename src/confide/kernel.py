@@ -76,21 +76,21 @@ class Oracle:
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
         single, seen = position.astype(jnp.float32), None if factor is None else factor.astype(jnp.float32)
-        within = None
+        allowed = None
         if self.notes is not None:
-            within = self.notes.charge(self.gradient_sum, single, scale, seen)
+            allowed = self.notes.charge(self.gradient_sum, single, scale, seen)
             if self._by_the_way(seen):
-                total, self.notes.distances = self._with_distances(single, within)
+                total, self.notes.distances = self._with_distances(single, allowed)
                 return noise.added(total, scale, self.normals)
             self.notes.look(self.gradient_sum, single, seen)
         if self.secure:
             whole = self._over(
                 lambda batch: self.gradient_sum.contributions(single, batch, seen),
                 lambda rows: noise.whole(rows, scale),
-                within,
+                allowed,
             )
             return noise.added_securely(whole, scale, self.normals)
-        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, within=within)
+        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, allowed=allowed)
         return noise.added(total, scale, self.normals)
 
     def _by_the_way(self, factor: jax.Array | None) -> bool:
@@ -99,13 +99,13 @@ class Oracle:
         linear = self.gradient_sum.linear is not None and factor is None and self.reach is not None
         return small and linear and not self.secure and self.notes is not None and self.notes.picked is not None
 
-    def _with_distances(self, position: jax.Array, within: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def _with_distances(self, position: jax.Array, allowed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         assert self.reach is not None
         assert self.rows is not None
         assert self.notes is not None
         assert self.notes.picked is not None
         with jax.enable_x64(False), jax.default_matmul_precision("highest"):
-            return self.gradient_sum.beside(position, self.data, self.reach, self.rows, self.notes.picked, within)
+            return self.gradient_sum.beside(position, self.data, self.reach, self.rows, self.notes.picked, allowed)
 
     def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
         """mean(clipped sum over all records at the position) + N(0, scale^2), in double precision; linear models only.
@@ -140,7 +140,7 @@ class Oracle:
         self,
         found: Callable[[Batch], jax.Array],
         then: Callable[[jax.Array], jax.Array] = lambda rows: rows,
-        within: jax.Array | None = None,
+        allowed: jax.Array | None = None,
     ) -> jax.Array:
         """The sum over the batch; the model's own functions see single precision alone."""
 
@@ -149,7 +149,7 @@ class Oracle:
                 rows = found(batch)
             return then(rows)
 
-        return self.gradient_sum.over(self.data, self.reach, self.rows, summed, within)
+        return self.gradient_sum.over(self.data, self.reach, self.rows, summed, allowed)
 
 
 def langevin_noise(setting: Setting, step_sizes: np.ndarray, temperature: float, friction: float = 1.0) -> np.ndarray:

@@ -176,7 +176,8 @@ class Job:
         return execute(self, data, key, **how)
 
     def digest(self) -> str:
-        return hashlib.sha256(self.kernel.controls.step_size.tobytes()).hexdigest()
+        watched = repr((self.watch.samples, self.watch.filter)).encode()
+        return hashlib.sha256(self.kernel.controls.step_size.tobytes() + watched * bool(self.watch)).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""

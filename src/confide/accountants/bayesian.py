@@ -186,8 +186,9 @@ class Typical:
         failing = self.steps * self.failure_probability
         return (
             f"For typical people the estimate is epsilon = {self.epsilon:.4g} (published estimator) and "
-            f"{self.bounded:.4g} (bounded estimator), where the same bound gives {self.worst_case:.4g} for anybody at all, each at "
-            f"delta = {self.delta:.3g}, from {self.samples} sampled records at each of {self.steps} steps.",
+            f"{self.bounded:.4g} (bounded estimator), where the same bound gives {self.worst_case:.4g} for anybody at "
+            f"all, each at delta = {self.delta:.3g}, from {self.samples} sampled records at each of {self.steps} "
+            "steps.",
             "It is an estimate for people drawn from the same population as the records, and no guarantee for each "
             "person; the guarantee is the one that holds for anybody.",
             "It is computed from the records and nobody has paid for it, so it must not be published.",

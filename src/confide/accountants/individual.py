@@ -75,8 +75,10 @@ class Filter:
         return values * (1 + 1e-12)
 
     def costs(self, ratios: np.ndarray) -> np.ndarray:
-        """Of one step, of records of these ratios."""
-        return np.interp(np.square(ratios), np.square(np.linspace(0.0, self.largest, KNOTS)), self.table)
+        """Of one step, of records of these ratios; infinite beyond the largest."""
+        ratios = np.asarray(ratios)
+        found = np.interp(np.square(ratios), np.square(np.linspace(0.0, self.largest, KNOTS)), self.table)
+        return np.where(ratios <= self.largest * (1 + 1e-12), found, math.inf)
 
     def event(self, steps: int, delta: float = 0.0) -> Event:
         """Of a run that was filtered; `delta` is where a log-moment is turned into an epsilon."""

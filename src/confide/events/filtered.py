@@ -64,7 +64,7 @@ class RenyiFilter(Event):
             raise Refused(f"order = {self.order} is too low: give a whole number from 2")
         object.__setattr__(self, "log_moment", checks.positive(log_moment=self.log_moment))
         object.__setattr__(self, "delta", checks.probability(delta=self.delta))
-        q = checks.probability(one=True, sampling_probability=self.sampling_probability)
+        q = checks.probability(sampling_probability=self.sampling_probability)
         object.__setattr__(self, "sampling_probability", q)
         object.__setattr__(self, "steps", checks.count(steps=self.steps))
 
@@ -87,7 +87,7 @@ class RenyiFilter(Event):
         }
 
     def assumptions(self) -> tuple[str, ...]:
-        return GAUSSIAN + (POISSON if self.sampling_probability < 1 else ()) + _FILTERED
+        return GAUSSIAN + POISSON + _FILTERED
 
     def summary(self) -> str:
         return f"{self.steps} Gaussian steps, each record's epsilon at most {self.epsilon:.4g}"

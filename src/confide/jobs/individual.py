@@ -49,48 +49,56 @@ class Binning(NamedTuple):
         return individual.Histogram(tuple(individual.edges(self.budget).tolist()), tuple(noisy.tolist()), self.noise)
 
 
-class Plan(NamedTuple):
+class Share(NamedTuple):
+    """What a budget pays for: the limit of every record in each chain, steps of that length, and a histogram."""
+
+    limit: float
+    order: int | None
+    delta: float
+    factor: float  # that unit step sizes are multiplied by
+    histogram_mu: float  # 0: none
+
+
+class Filtered(NamedTuple):
     filter: Filter
-    factor: float  # that the step sizes are multiplied by
     event: Event  # of all chains, with the histogram
     histogram: Binning | None
 
 
-def planned(
-    settings: Individual,
-    budget: Budget,
-    setting: Setting,
-    multipliers: np.ndarray,
-    chains: int,
-    most: float | None = None,
-) -> Plan:
-    """For noise multipliers of unit step sizes, which may be multiplied by `most` at the most; `budget` is what is left
-    for steps and histogram."""
-    steps, q = multipliers.size, setting.sampling_probability
+def share(settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int) -> Share:
+    """For noise multipliers of unit step sizes; `budget` is what is left for steps and histogram."""
     mu = accounting.gdp_mu(budget.epsilon, budget.delta)
-    scale, beside = SENSITIVITY[budget.neighbours], None
-    share = mu * math.sqrt(settings.histogram)
-    if share:
-        beside = GaussianRelease(mu=share, neighbours=budget.neighbours)
+    histogram_mu = mu * math.sqrt(settings.histogram)
     if q == 1:
+        scale = SENSITIVITY[budget.neighbours]
         limit = (mu / scale) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
-        factor = settings.stretch * limit / math.fsum(multipliers**-2.0)
-        order, delta = None, budget.delta
-    else:
-        order, limit, factor, delta = _subsampled(settings, budget, multipliers, q, chains, beside)
-    factor = factor if most is None else min(factor, most)
+        return Share(limit, None, budget.delta, settings.stretch * limit / math.fsum(multipliers**-2.0), histogram_mu)
+    beside = _histogram_event(histogram_mu, budget)
+    order, limit, factor, delta = _subsampled(settings, budget, multipliers, q, chains, beside)
+    return Share(limit, order, delta, factor, histogram_mu)
+
+
+def filtered(found: Share, budget: Budget, setting: Setting, noise: np.ndarray, chains: int) -> Filtered:
+    """The filter of a run whose steps add noise of these standard deviations, and the event of it all."""
+    q = setting.sampling_probability
     grid = math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
-    ratios = (np.sqrt(factor) / multipliers + grid) * (1 + MARGIN)
-    filter = Filter(limit=limit, order=order, sampling_probability=q, largest=float(ratios.max()))
+    ratios = (setting.clip / noise + grid) * (1 + MARGIN)
+    filter = Filter(limit=found.limit, order=found.order, sampling_probability=q, largest=float(ratios.max()))
     worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
-    filter = replace(filter, limit=min(limit, worst))  # where nobody can spend it all, nobody is said to
-    event = filter.event(steps, delta)
+    filter = replace(filter, limit=min(found.limit, worst))  # where nobody can spend it all, nobody is said to
+    event = filter.event(noise.size, found.delta)
     event = event if chains == 1 else events.compose(event, repeats=chains)
+    beside = _histogram_event(found.histogram_mu, budget)
     if beside is None:
-        return Plan(filter, factor, event, None)
-    noise = individual.RELEASED_CHANGE[budget.neighbours] / share * (1 + noises.COUNT_ROUNDING)
-    binning = Binning(filter, budget, noise, delta, (share / scale) ** 2 if order is None else 0.0)
-    return Plan(filter, factor, events.compose(event, beside), binning)
+        return Filtered(filter, event, None)
+    spread = individual.RELEASED_CHANGE[budget.neighbours] / found.histogram_mu
+    spread *= 1 + noises.COUNT_ROUNDING + 2 * spread / noises.GRID
+    own = (found.histogram_mu / SENSITIVITY[budget.neighbours]) ** 2 if found.order is None else 0.0
+    return Filtered(filter, events.compose(event, beside), Binning(filter, budget, spread, found.delta, own))
+
+
+def _histogram_event(mu: float, budget: Budget) -> Event | None:
+    return GaussianRelease(mu=mu, neighbours=budget.neighbours) if mu else None
 
 
 def _subsampled(

@@ -35,6 +35,7 @@ import numpy as np
 from confide import batches, calibration, checks, events, noise
 from confide.accountants import bayesian
 from confide.accountants.bayesian import Typical
+from confide.accounts import Accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import EVERY_ITERATE, Event
@@ -99,7 +100,7 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None]:
     """The run, its event, and how a histogram is made of what records spent, if one is."""
-    asked = _watched(budget, sampler, asked, len(data[0]))
+    asked = _watched(budget, asked, len(data[0]))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
     planned_clip = _clip if asked.accounts.individual is None else _long_clip
@@ -122,14 +123,20 @@ def _private(
         sizes, final = sampler.prescribe(sampler, setting, steps), True
     else:
         sizes, final = sampler.step_sizes(steps)
+    share = None
     if wanted is not None:
-        unit = _unit(sampler, setting, sizes)
-        most = 1.0 if final else LARGEST / setting.clip / float(np.max(sizes))
-        filtered = individual.planned(wanted, left, setting, unit, chains, most)
-        sizes = sizes * filtered.factor
+        share = individual.share(wanted, left, _unit(sampler, setting, sizes), q, chains)
+    if not final and share is not None:
+        sizes = sizes * min(share.factor, LARGEST / setting.clip / float(np.max(sizes)))
     elif not final:
         sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
     kernel = sampler.build(sampler, setting, sizes)
+    if asked.accounts != Accounts() and np.any(kernel.controls.fisher_noise > 0):
+        raise Refused(
+            f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
+        )
+    if share is not None:  # from the noise that will be drawn
+        filtered = individual.filtered(share, left, setting, kernel.controls.noise, chains)
     event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
@@ -141,11 +148,9 @@ def _private(
     return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram
 
 
-def _watched(budget: Budget, sampler: Sampler, asked: Asked, n: int) -> Asked:
+def _watched(budget: Budget, asked: Asked, n: int) -> Asked:
     """What the accounts ask for; refused where they cannot be kept."""
     accounts = asked.accounts
-    if (accounts.bayesian or accounts.individual) and sampler.name == "sgfs":
-        raise Refused("sgfs releases a second sum, which other accounts than 'dp' do not see: choose another sampler")
     if accounts.bayesian and budget.neighbours != "add-remove":
         raise Refused("account 'bayesian' is for add-remove neighbours: leave it out, or take them")
     if accounts.individual is None:

@@ -1,7 +1,6 @@
 """The Bayesian accountant: its limits, its arithmetic, and how far its two estimators can be trusted."""
 
 import math
-import time
 import warnings
 from typing import Any
 
@@ -273,12 +272,10 @@ class TestArithmetic:
         with pytest.raises(Refused, match="step 0 are all"):
             bayesian.typical(np.full((10, 8), 0.5), **settings)
 
-    def test_large_tables_are_fast(self):
-        """The bar is 3 seconds on two cores; the processor's time is measured, so that others do not matter."""
+    def test_large_tables(self):
+        """Joined by polynomials, block by block; `benchmarks/accounts.py estimate` measures how long it takes."""
         table = np.minimum(1.0, 0.3 * np.random.default_rng(0).weibull(0.7, (10_000, 64)))
-        start = time.process_time()
         found = bayesian_epsilon(table, noise_scale=1.0, sampling_probability=0.01, delta=DELTA, clip=1.0)
-        assert time.process_time() - start < 6.0
         assert found == pytest.approx(7.22114, abs=1e-4)
 
 

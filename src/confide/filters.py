@@ -62,6 +62,7 @@ class Notes:
     data: tuple[jax.Array, ...]
     reach: jax.Array | None
     picked: jax.Array | None  # rows whose distances are wanted
+    joined: jax.Array | None  # the same, spliced into the rows of a small batch
     spent: jax.Array | None
     limits: Limits | None
     secure: bool

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from confide.events import SENSITIVITY, Neighbours
 from confide.models.model import Linear, Model
@@ -181,24 +182,24 @@ class ClippedSum:
         position: jax.Array,
         data: tuple[jax.Array, ...],
         reach: jax.Array,
-        rows: jax.Array,
-        picked: jax.Array,
+        joined: jax.Array,
+        picked: int,
         allowed: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """The clipped sum over a small batch of a linear model, and the norms of other records from the same pass.
 
-        Whole multiples of 8 records are picked: see above.
+        `joined` has the rows of the batch with as many `picked` ones, a multiple of 8, from `splice` on.
         """
-        first = rows[: self.common] if 0 < self.common < rows.shape[0] else rows
-        both = self.batch(data, reach, jnp.concatenate([first, picked]), allowed)
+        size = self.splice(joined.shape[0] - picked)
+        both = self.batch(data, reach, joined[: size + picked], allowed)
         inputs, residual = self._residual(position, both)
-        asked = both._replace(real=both.real & (jnp.arange(both.real.size) < first.size))
+        asked = both._replace(real=both.real & (np.arange(size + picked) < size))
         total = self._summed(inputs, residual, asked).total
         assert both.reach is not None
-        norms = self._cut_norms(residual[first.size :], both.reach[first.size :])
-        if first is rows:
+        norms = self._cut_norms(residual[size:], both.reach[size:])
+        if size + picked == joined.shape[0]:
             return total, norms
-        rest = rows[self.common :]
+        rest = joined[size + picked :]
         return (
             jax.lax.cond(
                 rest[0] < data[0].shape[0],
@@ -207,6 +208,10 @@ class ClippedSum:
             ),
             norms,
         )
+
+    def splice(self, size: int) -> int:
+        """How many places of a small batch are always looked at."""
+        return self.common if 0 < self.common < size else size
 
     def _summed(self, inputs: jax.Array, residual: jax.Array, batch: Batch) -> Sum:
         finite = jnp.isfinite(_norms(residual)) & batch.real

@@ -24,7 +24,7 @@ from confide import events, noise
 from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Notes
-from confide.gradients import SMALL, Batch, ClippedSum
+from confide.gradients import Batch, ClippedSum
 
 State = Any  # a NamedTuple whose first field is `position`, the flat parameters
 
@@ -79,8 +79,9 @@ class Oracle:
         allowed = None
         if self.notes is not None:
             allowed = self.notes.charge(self.gradient_sum, single, scale, seen)
-            if self._by_the_way(seen):
-                total, self.notes.distances = self._with_distances(single, allowed)
+            both = self._with_distances(single, seen, allowed)
+            if both is not None:
+                total, self.notes.distances = both
                 return noise.added(total, scale, self.normals)
             self.notes.look(self.gradient_sum, single, seen)
         if self.secure:
@@ -93,19 +94,17 @@ class Oracle:
         total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, allowed=allowed)
         return noise.added(total, scale, self.normals)
 
-    def _by_the_way(self, factor: jax.Array | None) -> bool:
-        """Whether the distances come with the sum of the batch, in one pass."""
-        small = self.rows is not None and self.rows.shape[0] <= SMALL
-        linear = self.gradient_sum.linear is not None and factor is None and self.reach is not None
-        return small and linear and not self.secure and self.notes is not None and self.notes.picked is not None
-
-    def _with_distances(self, position: jax.Array, allowed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        assert self.reach is not None
-        assert self.rows is not None
-        assert self.notes is not None
-        assert self.notes.picked is not None
+    def _with_distances(
+        self, position: jax.Array, factor: jax.Array | None, allowed: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array] | None:
+        """The sum of the batch and the distances from one pass, where that can be."""
+        notes, sums = self.notes, self.gradient_sum
+        if notes is None or notes.joined is None or notes.picked is None or self.reach is None:
+            return None
+        if sums.linear is None or factor is not None or self.secure:
+            return None
         with jax.enable_x64(False), jax.default_matmul_precision("highest"):
-            return self.gradient_sum.beside(position, self.data, self.reach, self.rows, self.notes.picked, allowed)
+            return sums.beside(position, self.data, self.reach, notes.joined, notes.picked.shape[0], allowed)
 
     def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
         """mean(clipped sum over all records at the position) + N(0, scale^2), in double precision; linear models only.

@@ -26,7 +26,7 @@ from confide import batches, checkpoints, filters, noise
 from confide.checkpoints import Checkpoint
 from confide.checks import Refused
 from confide.filters import Notes, Seen, Watch
-from confide.gradients import ClippedSum
+from confide.gradients import SMALL, ClippedSum
 from confide.kernel import Kernel, Oracle, Setting
 from confide.noise import SecureSource
 
@@ -103,14 +103,18 @@ class Job:
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
         rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
         first = number * self.block
+        joined = None
+        if picked is not None and rows is not None and rows.shape[1] <= SMALL:
+            splice = self.gradient_sum.splice(rows.shape[1])
+            joined = jnp.concatenate([rows[:, :splice], picked, rows[:, splice:]], axis=1)
 
         def step(i: jax.Array, carry: Carry) -> Carry:
             t = first + i
             notes = None
             if self.watch:
-                row = None if picked is None else picked[i]
                 data, reach, limits = prepared
-                notes = Notes(data, reach, row, carry.spent, limits, self.setting.secure)
+                looked, whole = (None if found is None else found[i] for found in (picked, joined))
+                notes = Notes(data, reach, looked, whole, carry.spent, limits, self.setting.secure)
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
                 data=prepared[0],
@@ -146,7 +150,8 @@ class Job:
         picked = None
         if self.watch.samples:
             shape = (self.block, self.watch.samples)
-            picked = jax.random.randint(jax.random.fold_in(own, PICKING), shape, 0, self.setting.n, jnp.int32)
+            bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
+            picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
         return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
 
     def _host_drawn(self, random: Any) -> Drawn:

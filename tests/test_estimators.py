@@ -95,6 +95,7 @@ def test_the_logistic_regression_passes_every_check():
     assert len(conforms(PrivateLogisticRegression(classes="from-data", **CHECKED))) > 45
 
 
+@pytest.mark.long
 def test_estimators_pass_the_checks_of_the_interface():
     conforms(PrivateLogisticRegression(classes="from-data", **CHECKED), legacy=False)
     conforms(PrivateLinearRegression(target_bounds=(-4, 4), **CHECKED), legacy=False)

@@ -233,6 +233,7 @@ def test_sample_says_loudly_that_it_is_not_private():
     assert found.draws["weights"].shape == (1, 50, 3)
 
 
+@pytest.mark.long
 def test_sample_finds_a_step_size_of_its_own():
     with pytest.warns(confide.NotPrivateWarning):
         found = confide.sample(MODEL, (X, Y), steps=4000, key=0)
@@ -252,7 +253,7 @@ def test_a_rich_budget_is_not_wasted_on_a_long_clip():
     assert np.array_equal(np.sign(found.draws["weights"].mean(axis=(0, 1))), [1, -1, 1])
 
 
-@pytest.mark.parametrize("chains", [1, 3])
+@pytest.mark.parametrize("chains", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_the_progress_bar_shows_speed_and_epsilon(capsys, chains):
     fit(progress=True, steps=1000, chains=chains)
     shown = capsys.readouterr().err

@@ -27,6 +27,7 @@ RANDOM = np.random.default_rng(3)
 X = RANDOM.uniform(-1, 1, (N, D)).astype(np.float32)
 Y = (RANDOM.uniform(size=N) < special.expit(X @ [2.0, -1.0, 0.5, 0.0])).astype(np.float32)
 MODEL = models.logistic_regression(D)
+LONG = pytest.mark.long
 
 
 def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, **asked):
@@ -73,7 +74,10 @@ def test_the_cost_table_is_never_too_low_and_hardly_too_high():
     assert squares == pytest.approx(ratios**2, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax", "linear", "mlp", "diagonal", "matrix"])
+@pytest.mark.parametrize(
+    "kind",
+    ["logistic", pytest.param("softmax", marks=LONG), "linear", pytest.param("mlp", marks=LONG), "diagonal", "matrix"],
+)
 def test_norms_are_those_of_the_contributions(kind):
     model = {
         "softmax": lambda: models.softmax_regression(D, 3),
@@ -142,7 +146,7 @@ def test_whoever_is_left_out_contributes_nothing():
     assert np.all(np.asarray(notes.spent)[~out] > 0)
 
 
-@pytest.mark.parametrize("kind", ["logistic", "softmax", "mlp", "diagonal"])
+@pytest.mark.parametrize("kind", ["logistic", "softmax", pytest.param("mlp", marks=LONG), "diagonal"])
 def test_what_is_added_up_is_cut_to_what_was_paid(kind):
     """Whatever another program makes of a record's gradient, it weighs no more than the norm that was charged."""
     model = {"softmax": lambda: models.softmax_regression(D, 3), "mlp": lambda: models.mlp(D, 2, 3)}.get(
@@ -165,7 +169,7 @@ def test_what_is_added_up_is_cut_to_what_was_paid(kind):
     assert np.sum(norms > 0.9 * np.asarray(paid)) > 5  # some are cut
 
 
-@pytest.mark.parametrize("name", ["sgld", "psgld", "sghmc", "sgnht", "wang2015_sgld"])
+@pytest.mark.parametrize("name", ["sgld", "sghmc", "wang2015_sgld"])
 @pytest.mark.parametrize("batch_size", [5, N])
 def test_no_step_is_beyond_the_table(name, batch_size):
     """Where a rule of its own sets the noise, too."""
@@ -185,7 +189,9 @@ def test_given_step_sizes_are_kept():
     assert np.all(found.job.kernel.controls.step_size == 0.5)
 
 
-@pytest.mark.parametrize("name", ["sgld", "psgld", "sghmc", "sgnht", "wang2015_sgld"])
+@pytest.mark.parametrize(
+    "name", ["sgld", "psgld", "wang2015_sgld", pytest.param("sghmc", marks=LONG), pytest.param("sgnht", marks=LONG)]
+)
 def test_every_kernel_stays_within_the_limit(name):
     found = planned(getattr(confide, name)(), settings=Individual(stretch=4.0), steps=12, draws=12)
     epsilon = accounting.guarantee(found.event, delta=1e-5).epsilon
@@ -199,7 +205,7 @@ def test_every_kernel_stays_within_the_limit(name):
         assert np.mean(spent == found.job.watch.filter.limit) > 0.02
 
 
-@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("secure", [False, pytest.param(True, marks=LONG)])
 def test_poisson_batches_charge_everyone(secure):
     settings = Individual(stretch=2.0, histogram=0.1)
     found = planned(batch_size=30, settings=settings, secure=secure, steps=20, draws=20)
@@ -226,6 +232,7 @@ def test_replacing_a_record_costs_twice_its_own():
     assert accounting.guarantee(one.event, delta=1e-5, neighbours="replace-one").epsilon == pytest.approx(0.2, rel=1e-6)
 
 
+@pytest.mark.long
 def test_several_chains_share_the_budget():
     found = planned(chains=2, settings=Individual(histogram=0.2))
     assert accounting.guarantee(found.event, delta=1e-5).epsilon == pytest.approx(0.2, rel=1e-6)
@@ -293,7 +300,7 @@ def test_distances_are_norms_of_records_at_the_iterates():
     assert len(np.unique(distances)) > 100  # of records picked anew at every step
 
 
-@pytest.mark.parametrize("batch_size", [60, 400])
+@pytest.mark.parametrize("batch_size", [60, pytest.param(400, marks=LONG)])
 def test_watching_changes_no_draw(batch_size):
     """Records that are looked at beside the batch are not in the sum. Large batches are added up by chunks."""
     settings = {"batch_size": batch_size, "steps": 30, "draws": 30, "burn_in": 0, "clip": 0.8}

@@ -162,6 +162,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
     assert np.mean(np.square(drawn)) / priced**2 == pytest.approx(1.0, abs=0.25)
 
 
+@pytest.mark.long
 def test_moments_are_those_of_the_recursion():
     """A linear model whose clip never cuts: mean and covariance of 500 chains against the exact recursion.
 
@@ -280,6 +281,7 @@ def test_rows_are_bounded_in_the_likelihood_and_in_predictions():
     assert np.allclose(found.predict_proba(x), found.predict_proba(unit), atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_resumed_run_is_the_same_run(tmp_path):
     class Stop(Exception):
         pass
@@ -309,6 +311,7 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
         assert len(ledger.history("patients")) == 1
 
 
+@pytest.mark.long
 def test_hybrid_spends_the_budget_on_both_parts():
     found = fit(sampler=confide.hybrid(confide.sgld()), steps=300, batch_size=100, chains=2)
     guarantee = found.guarantee
@@ -322,6 +325,7 @@ def test_hybrid_spends_the_budget_on_both_parts():
     assert found.plan["first"]["sampler"] == "langevin"
 
 
+@pytest.mark.long
 def test_hybrid_starts_where_its_draw_is():
     """With hardly any steps, the first kept draw is the released one, moved by one small step."""
     relay = planned("logistic", sampler=confide.hybrid(), steps=2).job

@@ -109,6 +109,7 @@ def test_a_loaded_draw_finds_its_parameters_by_name():
     check_distances(np.column_stack([residual * x, residual]), result.train_distances)
 
 
+@pytest.mark.long
 def test_a_large_network_is_looked_at_in_pieces(monkeypatch):
     model = models.mlp(3, 2, hidden=(4,))
     rng = np.random.default_rng(0)

@@ -50,7 +50,7 @@ def test_priors_are_densities():
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("prior", ["gaussian", "laplace"])
+@pytest.mark.parametrize("prior", [pytest.param("gaussian", marks=pytest.mark.long), "laplace"])
 def test_every_prior_is_sampled_from(prior):
     """A likelihood that says nothing leaves the prior: its standard deviation within 10% (8 chains, long run)."""
     model = models.from_functions(
@@ -70,6 +70,7 @@ def numpyro_model(x, y=None):
         numpyro.sample("y", dist.Normal(x @ w, scale), obs=y)
 
 
+@pytest.mark.long
 def test_the_numpyro_adapter_is_the_numpyro_density():
     """Prior plus the sum over records equals NumPyro's own potential, at random points of the unconstrained space."""
     model = models.from_numpyro(numpyro_model)

@@ -50,6 +50,7 @@ def test_a_tiny_row_with_a_huge_outcome_is_cut_even_to_a_huge_clip():
         assert abs(float(total.in_double(jnp.zeros(1), one)[0])) <= clip
 
 
+@pytest.mark.long
 def test_a_hybrid_run_that_begins_anew_begins_where_it_began(tmp_path, monkeypatch):
     """Other starts under the same noise would be a second release, for one charge."""
     rng = np.random.default_rng(0)

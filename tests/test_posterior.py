@@ -32,7 +32,12 @@ def fitted_to(name):
     return confide.fit(model, (X, y), BUDGET, steps=300, chains=2, key=KEY, verbose=False)
 
 
-@pytest.fixture(params=list(OUTCOMES))
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.long] if name in ("mlp regression", "poisson_regression") else [])
+        for name in OUTCOMES
+    ]
+)
 def fitted(request):
     return fitted_to(request.param)
 

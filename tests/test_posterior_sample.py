@@ -197,6 +197,7 @@ def test_published_claim_holds_for_exact_densities():
 # What is enforced
 
 
+@pytest.mark.long
 def test_no_record_moves_a_clipped_density_by_more_than_the_clip():
     """Its gradient is the clipped residual, so the value is its integral; and it stays concave."""
     rng = np.random.default_rng(3)
@@ -428,6 +429,7 @@ def test_chains_that_have_not_met_are_warned_of():
     assert caught[0].filename == __file__
 
 
+@pytest.mark.long
 def test_several_draws_and_both_chains_of_the_release():
     drawn = fit(ops("published", draws=3, **SHORT), PURE, chains=2, key=5)
     assert drawn.draws["weights"].shape == (2, 3, 3)
@@ -540,6 +542,7 @@ def test_not_for_runs_without_a_guarantee():
         confide.sample(MODEL, (X, Y), ops())
 
 
+@pytest.mark.long
 def test_report_and_predictions_of_one_draw(tmp_path):
     write(tmp_path)
     described = schema.loads(SCHEMA, "schema").aimed(None)

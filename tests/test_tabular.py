@@ -145,6 +145,7 @@ def test_bad_input_is_one_line_and_leaves_no_trace(name, folder, call, tmp_path)
     assert list((tmp_path / "state").glob("runs/*")) == []
 
 
+@pytest.mark.long
 def test_a_learnt_schema_is_accepted_on_demand_and_said(folder, call):
     call("confide schema init patients.csv --out learnt.toml --target relapse --from-data")
     common = "confide fit patients.csv --schema learnt.toml --epsilon 1 --delta 1e-5 --out run --steps 100"
@@ -169,7 +170,7 @@ def test_a_run_folder_holds_no_record_and_no_key(folder, call):
 @pytest.mark.parametrize(
     ("model", "target", "columns"),
     [
-        ("linear", "visits", 3),
+        pytest.param("linear", "visits", 3, marks=pytest.mark.long),
         pytest.param("poisson", "visits", 3, marks=pytest.mark.long),
         ("softmax", "stage", 1 + 3 * 4),
         pytest.param("mlp", "relapse", 4, marks=pytest.mark.long),
@@ -326,6 +327,7 @@ CHARGED = """
 """
 
 
+@pytest.mark.long
 def test_interrupted_at_the_charge_it_is_not_charged_again(folder, call):
     ledger = confide.Ledger.create("ledger.db")
     ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))

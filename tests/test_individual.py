@@ -20,6 +20,7 @@ from confide.accounts import Accounts, Individual, accounts
 from confide.budget import Budget, Guarantee
 from confide.checks import Refused
 from confide.jobs import Asked, stochastic
+from confide.jobs.estimates import SAMPLES
 
 N, D = 500, 4
 BUDGET = Budget(epsilon=0.2, delta=1e-5)
@@ -294,7 +295,7 @@ def test_distances_are_norms_of_records_at_the_iterates():
     draws = found.job.execute((X, Y), jax.random.key(1))
     norms = _recomputed(found, draws) * found.job.kernel.controls.noise[:, None]
     distances = found.job.seen.distances[0]
-    assert distances.shape == (40, stochastic.SAMPLES)
+    assert distances.shape == (40, SAMPLES)
     gaps = np.abs(distances[:, :, None] - norms[:, None, :]).min(axis=2)
     assert gaps.max() < 0.02 * found.job.setting.clip
     assert len(np.unique(distances)) > 100  # of records picked anew at every step
@@ -404,7 +405,7 @@ def test_another_start_is_another_noise():
 
 def test_an_estimate_that_cannot_be_had_does_not_lose_the_run():
     still = (np.zeros_like(X), Y)  # every gradient is zero: nothing is known of a spread
-    with pytest.warns(stochastic.NoEstimateWarning, match="no estimate for typical people"):
+    with pytest.warns(jobs.NoEstimateWarning, match="no estimate for typical people"):
         posterior = confide.fit(
             MODEL, still, BUDGET, steps=40, clip=0.4, batch_size=60, key=1, verbose=False, account=["dp", "bayesian"]
         )

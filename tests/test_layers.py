@@ -61,7 +61,17 @@ FLOORS = [
     "cli",
 ]
 INSIDE = {
-    "jobs": ["parts", "individual", "stochastic", "langevin", "posterior_sample", "hybrid", "__init__"],
+    "jobs": [
+        "parts",
+        "clips",
+        "individual",
+        "typical",
+        "stochastic",
+        "langevin",
+        "posterior_sample",
+        "hybrid",
+        "__init__",
+    ],
     "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [

@@ -9,8 +9,10 @@ from confide.accounts import Accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
+from confide.jobs.clips import bounded_clip
+from confide.jobs.estimates import NoEstimateWarning, typical
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
-from confide.jobs.stochastic import DRAWS, STEPS, bounded_clip, described, plain_job, private_job, typical
+from confide.jobs.stochastic import DRAWS, STEPS, described, plain_job, private_job
 from confide.models.model import Model
 from confide.samplers import Hybrid, Langevin, OnePosteriorSample, Sampler
 
@@ -18,6 +20,7 @@ __all__ = [
     "DRAWS",
     "STEPS",
     "Asked",
+    "NoEstimateWarning",
     "Planned",
     "Work",
     "bounded_clip",

@@ -3,27 +3,11 @@
 **Step size.** The noise multiplier of every step falls as the square root of the step sizes, so one calibration with
 the tight accountant gives the factor by which they may be multiplied. It is never more than `LARGEST` / clip: a step
 larger than that does not follow the gradient any more, and a budget that pays for more is better not spent.
-
-**Clip.** With mu the budget in Gaussian differential privacy, clip = 3 mu. A run of diffusion time s (the sum of the
-step sizes) at clip L costs mu^2 = L^2 s / (2 n), so this clip buys s = 2 n / 9, in which the directions that the data
-speaks about have been explored. A larger clip buys less time, and the chain does not arrive; a smaller one bends the
-likelihood: records whose gradient is longer than the clip count less, and what is sampled is the posterior of the
-clipped likelihood, whose weights are larger than the plain one's. Who knows a bound on the gradients (for logistic
-regression the largest norm of a row) and has the budget for it gives that as the clip, and nothing is bent. Features
-should be of order one.
-
-**Clip where a bound is known.** Whoever knows the longest possible gradient (rows within a public norm bound) plans
-better with `bounded_clip`: half of it cuts few records, so that probabilities stay calibrated, as far as the budget
-pays for a diffusion time of 320 at that clip: mu sqrt(n / 160), since s = 2 n (mu / L)^2. On Adult at epsilon 0.5 this
-takes the log loss from 0.41 to 0.33, at the same accuracy.
-
-A rich budget is not spent on a long clip: the planned one is at most what `LARGEST` steps can follow for that time.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -33,16 +17,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import batches, calibration, checks, events, noise
-from confide.accountants import bayesian
-from confide.accountants.bayesian import Typical
 from confide.accounts import Accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import EVERY_ITERATE, Event
 from confide.filters import Watch
 from confide.gradients import clipped_sum, whole_chunks
-from confide.jobs import individual
-from confide.jobs.parts import Asked, Planned, Work, check_likelihood, start, unraveller
+from confide.jobs import clips, individual
+from confide.jobs.clips import LARGEST
+from confide.jobs.estimates import SAMPLES
+from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
 from confide.kernel import Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
@@ -52,18 +36,8 @@ BATCH_SIZE = 256
 STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
 HISTOGRAM = "the histogram of what single records spent"
-FAILURE = 1e-15  # probability that an estimate of one step falls short
-SAMPLES = 8  # distances a step, for the Bayesian account: as many as triastcyn2020 takes, and a multiple of 8
-CLIP = 3.0  # times mu
-SMALLEST_CLIP = 1e-12
-SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 DRAWS = 1000
-LARGEST = 1.0  # step size times clip
 LEAST = 1e-6  # how far all steps together can carry a parameter
-
-
-class NoEstimateWarning(UserWarning):
-    """The distances that a run has noted allow no estimate for typical people."""
 
 
 class Parts(NamedTuple):
@@ -103,10 +77,8 @@ def _private(
     asked = _watched(budget, asked, len(data[0]))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
-    planned_clip = _clip if asked.accounts.individual is None else _long_clip
-    clip = checks.positive(clip=planned_clip(budget, chains, steps, n) if asked.clip is None else asked.clip)
-    if not SMALLEST_CLIP <= clip <= 1 / SMALLEST_CLIP:
-        raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
+    planned = clips.planned if asked.accounts.individual is None else clips.long
+    clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
     parts = _parts(model, data, asked, clip, key)
     setting = parts.setting
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
@@ -175,28 +147,6 @@ def planned(
     return Planned(model, data, job, event, plan, None, f"{EVERY_ITERATE}; {HISTOGRAM}", binning.released)
 
 
-def typical(job: Work, delta: float) -> Typical | None:
-    """The estimate for typical people, from the distances that the run has noted; None where they allow none.
-
-    K chains are K times as many steps. Nothing is refused here: the run is paid for.
-    """
-    if not isinstance(job, Job) or job.seen is None or job.seen.distances is None:
-        return None
-    distances = job.seen.distances.reshape(-1, job.watch.samples)
-    try:
-        return bayesian.typical(
-            distances,
-            noise_scale=np.tile(job.kernel.controls.noise, job.chains),
-            sampling_probability=job.setting.sampling_probability,
-            clip=job.gradient_sum.limit,
-            delta=delta,
-            failure_probability=min(FAILURE, 1e-3 * delta / len(distances)),
-        )
-    except Refused as reason:
-        warnings.warn(f"no estimate for typical people: {reason}", NoEstimateWarning, stacklevel=4)
-        return None
-
-
 def until(job: Job, step: int) -> Event:
     """The first steps of the run."""
     so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
@@ -251,40 +201,6 @@ def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = No
         buffer=buffer,
         watch=watch or Watch(),
     )
-
-
-def _clip(budget: Budget, chains: int, steps: int, n: int) -> float:
-    """3 mu of one chain's share, but no more than the largest steps can follow for as long as that clip would buy.
-
-    calibrate_noise counts the sensitivity of the neighbouring relation in.
-    """
-    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
-
-
-def _long_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
-    """For individual accounts, where a long clip costs those alone whose gradients are long: as much as buys four times
-    the diffusion time in which the data's directions settle."""
-    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return max(_clip(budget, chains, steps, n), math.sqrt(n / SETTLED / chains) / multiplier / 2)
-
-
-def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains: int) -> float | None:
-    """The planned clip where no row is longer than `norm_bound`; None: as for any other model.
-
-    |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
-    deviations, 2 / noise_scale.
-    """
-    residual = {
-        "logistic_regression": 1.0,
-        "softmax_regression": math.sqrt(2),
-        "linear_regression": 2.0 / (model.settings or {}).get("noise_scale", 1.0),
-    }.get(model.name)
-    if residual is None or budget.delta == 0:
-        return None
-    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    mu = 1 / multiplier / math.sqrt(checks.count(chains=chains))
-    return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
 
 
 def _unit(sampler: Sampler, setting: Setting, sizes: np.ndarray) -> np.ndarray:

@@ -252,6 +252,7 @@ def test_a_fitted_estimator_keeps_no_record(build):
 # Every fit spends.
 
 
+@pytest.mark.long
 def test_a_number_repeats_the_run_for_the_same_records_and_settings_alone(ill):
     """Clones in folds share random_state: were the noise the same too, differences of folds would be exact."""
     assert np.array_equal(logistic().fit(X, Y).coef_, ill.coef_)

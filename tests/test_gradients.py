@@ -67,7 +67,9 @@ def factors(size, seed=1):
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name == "mlp regression" else []) for name in MODELS]
+)
 def test_without_clipping_it_is_the_plain_gradient(name):
     model = MODELS[name]
     data = arrays(model, 20)

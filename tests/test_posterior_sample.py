@@ -303,7 +303,7 @@ def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
 @pytest.mark.parametrize(
     ("algorithm", "route"),
     [
-        ("elliptical", "clipped"),
+        pytest.param("elliptical", "clipped", marks=pytest.mark.long),
         pytest.param("elliptical", "ball", marks=pytest.mark.long),
         pytest.param("nuts", "clipped", marks=pytest.mark.long),
         pytest.param("mala", "clipped", marks=pytest.mark.long),

@@ -20,8 +20,9 @@ from datasets import needs_data
 @needs_data
 @pytest.mark.parametrize(
     ("epsilon", "bar"),
-    [pytest.param(0.5, 0.844, marks=pytest.mark.long), (0.1, 0.835), pytest.param(0.05, 0.80, marks=pytest.mark.long)],
+    [(0.5, 0.844), (0.1, 0.835), (0.05, 0.80)],
 )
+@pytest.mark.long
 def test_accuracy_on_adult_with_default_settings(epsilon, bar):
     """Two runs with keys of their own; benchmarks/adult.py takes the mean of five with the operating system's."""
     split = confide.data.adult()

@@ -303,14 +303,15 @@ def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
 @pytest.mark.parametrize(
     ("algorithm", "route"),
     [
-        pytest.param("elliptical", "clipped", marks=pytest.mark.long),
-        pytest.param("elliptical", "ball", marks=pytest.mark.long),
-        pytest.param("nuts", "clipped", marks=pytest.mark.long),
-        pytest.param("mala", "clipped", marks=pytest.mark.long),
-        pytest.param("mala", "cut", marks=pytest.mark.long),
-        pytest.param("nuts", "cut", marks=pytest.mark.long),
+        ("elliptical", "clipped"),
+        ("elliptical", "ball"),
+        ("nuts", "clipped"),
+        ("mala", "clipped"),
+        ("mala", "cut"),
+        ("nuts", "cut"),
     ],
 )
+@pytest.mark.long
 def test_draws_have_the_exact_distribution_in_one_dimension(algorithm, route):
     """Against quadrature, 400 independent chains; a distribution a fifth too narrow is told apart."""
     x = np.linspace(0.2, 1.0, 20).astype(np.float32)[:, None]

@@ -39,6 +39,7 @@ from confide.accountants.confidence import binary_estimate as binary_estimate
 from confide.accountants.costing import ORDERS, Direction, Estimator
 from confide.accountants.costing import SpreadWarning as SpreadWarning
 from confide.accountants.distances import Renyi
+from confide.budget import belief as belief
 from confide.checks import Refused
 
 

@@ -52,7 +52,7 @@ def steps():
                 times[watched].append(time.perf_counter() - begun)
         plain, other = (np.array(times[watched][1:]) * 1e6 / count for watched in (False, True))
         begun = time.perf_counter()
-        jobs.typical(found[True], BUDGET.delta)
+        jobs.typical(found[True], confide.guarantee(found[True].kernel.event(), delta=BUDGET.delta))
         estimate = time.perf_counter() - begun
         ratio = np.median(other / plain)
         print(f"{name:20}{plain.min():12.1f}{other.min():12.1f}{ratio:8.3f}{estimate:13.2f}", flush=True)

@@ -65,7 +65,7 @@ INSIDE = {
         "parts",
         "clips",
         "individual",
-        "typical",
+        "estimates",
         "stochastic",
         "langevin",
         "posterior_sample",

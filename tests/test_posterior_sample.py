@@ -357,7 +357,8 @@ def test_wang2015_propositions_1_and_2():
     x = np.repeat(np.eye(200, dtype=np.float32), sizes, axis=0)
     y = np.random.default_rng(0).normal(truth, 0.5, len(x)).astype(np.float32)
     model = models.linear_regression(200, prior_scale=10.0, noise_scale=0.5)
-    sampler = ops("published", log_likelihood_bound=20.0, draws=4, **SHORT)
+    long_enough = SHORT | {"samples": 4 * SHORT["samples"]}  # for the worst of 200 parameters
+    sampler = ops("published", log_likelihood_bound=20.0, draws=4, **long_enough)
     posterior = fit(sampler, Budget(epsilon=320.0, delta=0.0), model, (x, y), key=1)
     assert posterior.plan["likelihood_power"] == pytest.approx(1.0)
     ratios = np.mean((posterior.draws["weights"][0] - truth) ** 2, axis=0) * sizes / 0.5**2  # to the best variance

@@ -191,7 +191,7 @@ def completed(
     if planned.histogram is not None:
         plan["individual"] |= planned.histogram(job.seen, source).to_json()
     if asked.accounts.bayesian:
-        guarantee = replace(guarantee, typical=jobs.typical(job, budget.delta))
+        guarantee = replace(guarantee, typical=jobs.typical(job, guarantee))
         if verbose:
             print(statements.typical(guarantee), file=sys.stderr)
     found = job.diagnostics

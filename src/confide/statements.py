@@ -113,12 +113,9 @@ def hidden(found: Diagnostics) -> str:
 def typical(guarantee: Guarantee) -> str:
     """What the analyst is told of typical people."""
     if guarantee.typical is None:
-        return ""
-    first, *_ = guarantee.typical.sentences()
-    return (
-        f"  {first} (No guarantee, computed from the records and NOT covered by the guarantee: do not publish this "
-        "line; print(posterior.guarantee) says what it rests on.)"
-    )
+        return "  no estimate for typical people: the sampled records were all alike (do not publish this line)"
+    head = "An estimate for typical people: no guarantee, and NOT to be published"
+    return "\n  ".join([f"  {head}", *guarantee.typical.sentences()])
 
 
 def _rest(guarantee: Guarantee, plan: dict[str, Any]) -> str:

@@ -57,6 +57,8 @@ def epsilon_of_costs(
 ) -> float:
     """Corollary 1 for the costs of all steps, with gamma for each of them taken from delta."""
     costs, picked = np.asarray(costs), costing.checked_orders(orders)
+    if not (np.issubdtype(costs.dtype, np.number) and np.isfinite(costs).all() and (costs >= 0).all()):
+        raise Refused("costs hold what is no cost: give finite numbers, 0 or more")
     if costs.ndim != 2 or len(costs) != len(picked):
         raise Refused(f"costs has shape {costs.shape}: give one row for each of the {len(picked)} orders")
     return _least(costs.sum(axis=1), picked, _left(delta, failure_probability, costs.shape[1]))
@@ -192,6 +194,7 @@ class Typical:
             "steps.",
             "It is an estimate for people drawn from the same population as the records, and no guarantee for each "
             "person; the guarantee is the one that holds for anybody.",
+            "It is of the steps alone: whatever else is released comes on top.",
             "It is computed from the records and nobody has paid for it, so it must not be published.",
             "The published estimator has no finite-sample validity where tails are heavy: records that are rare and "
             "far out may be missing from the sample, and it then says too little.",

@@ -57,6 +57,8 @@ def setting(
     checks.one_of(("both", "printed"), direction=direction)
     if (noise_scale is None) == (renyi is None):
         raise Refused("noise_scale and renyi are two ways to say the noise: give one of them")
+    if renyi is not None and not callable(renyi):
+        raise Refused("renyi is no function: give one of an order and an array of distances")
     if renyi is None:
         q = checks.probability(one=True, sampling_probability=sampling_probability)
         scale = checks.positive_vector(noise_scale=np.atleast_1d(noise_scale))

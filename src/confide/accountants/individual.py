@@ -42,7 +42,6 @@ from confide.events.filtered import affordable, converted
 
 KNOTS = 2048  # of the table of costs: chords of a convex function, so never too little
 BINS = 20
-RELEASED_CHANGE = {"add-remove": 1.0, "replace-one": math.sqrt(2)}  # of a histogram, in Euclidean norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +113,9 @@ class Histogram(NamedTuple):
         return {"edges": list(self.edges), "counts": list(self.counts), "noise": self.noise}
 
     def quantile(self, share: float) -> float:
-        """An upper edge below which about that share of the records lies."""
-        within = np.cumsum(np.maximum(self.counts, 0.0))
-        return self.edges[1 + int(np.searchsorted(within, share * within[-1]))] if within[-1] > 0 else math.nan
+        """An upper edge below which about that share of the records lies: noise adds up to nothing on the average."""
+        within = np.cumsum(self.counts)
+        return self.edges[1 + int(np.argmax(within >= share * within[-1]))]
 
 
 def edges(budget: Budget) -> np.ndarray:
@@ -128,11 +127,6 @@ def counted(spent: np.ndarray, filter: Filter, budget: Budget, delta: float) -> 
     """Records in each bin, without noise: private. Whoever is beyond the last edge is in the last bin."""
     inner = filter.spent_at(edges(budget)[1:-1], delta, budget.neighbours)
     return np.bincount(np.searchsorted(inner, np.ravel(spent), side="left"), minlength=BINS).astype(np.float64)
-
-
-def histogram_mu(noise: float, neighbours: Neighbours) -> float:
-    """What a histogram with noise of that standard deviation costs."""
-    return RELEASED_CHANGE[neighbours] / checks.positive(noise=noise)
 
 
 def profile(event: Event, neighbours: Neighbours = "add-remove") -> Profile:

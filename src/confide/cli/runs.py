@@ -92,6 +92,8 @@ def fit(
     from confide import schema as schemas
     from confide import tabular
 
+    if "bayesian" in (account or []) and (quiet or as_json):
+        raise Refused("--account bayesian prints an estimate for you alone: leave out --quiet and --json, or it")
     request = tabular.Request(
         data=str(data),
         schema=schemas.load(schema).to_toml(),

@@ -20,7 +20,7 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.events.event import EVERY_ITERATE, NEIGHBOURS, SENSITIVITY, Event, Neighbours, Parts, tally
-from confide.events.filtered import GaussianFilter, RenyiFilter
+from confide.events.filtered import GaussianFilter, RenyiFilter, SpendingHistogram
 from confide.events.gaussian import GaussianSchedule, GaussianSteps
 from confide.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.events.releases import GaussianRelease, Release
@@ -42,6 +42,7 @@ __all__ = [
     "PosteriorSample",
     "Release",
     "RenyiFilter",
+    "SpendingHistogram",
     "compose",
     "from_json",
     "gaussian",
@@ -116,6 +117,7 @@ _EVENTS = {
         BoundedPosteriorSample,
         GaussianFilter,
         RenyiFilter,
+        SpendingHistogram,
         Composition,
     )
 }

@@ -9,13 +9,16 @@ from typing import Any
 from confide import checks
 from confide.checks import Refused
 from confide.events.event import SENSITIVITY, Event, Neighbours, Parts, parts_of
-from confide.events.gaussian import GAUSSIAN, POISSON
+from confide.events.gaussian import POISSON
 from confide.events.releases import Release
 
 _FILTERED = (
+    "Gaussian noise was added to the sum of the clipped contributions at every step, and nothing else about the "
+    "records left the computation but what is listed here.",
     "What every record cost was added up from its own gradients, and a record was left out of a step that would have "
-    "passed the limit, and of all after it; neither these costs nor who was left out left the computation.",
+    "passed the limit, and of all after it; what single records cost, and who was left out, stayed secret.",
 )
+CHANGE = {"add-remove": 1.0, "replace-one": math.sqrt(2)}  # of counts, in Euclidean norm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +42,7 @@ class GaussianFilter(Event):
         return {"mu": self.mu, "steps": self.steps}
 
     def assumptions(self) -> tuple[str, ...]:
-        return GAUSSIAN + _FILTERED
+        return _FILTERED
 
     def summary(self) -> str:
         return f"{self.steps} Gaussian steps, each record's mu at most {self.mu:.4g}"
@@ -87,10 +90,41 @@ class RenyiFilter(Event):
         }
 
     def assumptions(self) -> tuple[str, ...]:
-        return GAUSSIAN + POISSON + _FILTERED
+        return POISSON + _FILTERED
 
     def summary(self) -> str:
         return f"{self.steps} Gaussian steps, each record's epsilon at most {self.epsilon:.4g}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpendingHistogram(Event):
+    """Counts of records by what they spent, with Gaussian noise of this standard deviation on every count.
+
+    Given what was released before, a record is in one bin and nowhere else.
+    """
+
+    noise: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise", checks.positive(noise=self.noise))
+
+    def parts(self, neighbours: Neighbours) -> Parts:
+        return parts_of(squared_mu=(CHANGE[neighbours] / self.noise) ** 2)
+
+    def fields(self) -> dict[str, Any]:
+        return {"noise": self.noise}
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            "Records were counted by what they had spent, in bins whose bounds are public, and Gaussian noise of "
+            f"standard deviation {self.noise:.4g} at least was added to every count.",
+        )
+
+    def released(self) -> str:
+        return "the histogram of what single records spent"
+
+    def summary(self) -> str:
+        return f"histogram of what records spent, noise {self.noise:.4g}"
 
 
 def converted(order: int, log_moment: float, delta: float) -> float:

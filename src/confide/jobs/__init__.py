@@ -10,7 +10,7 @@ from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.clips import bounded_clip
-from confide.jobs.estimates import NoEstimateWarning, typical
+from confide.jobs.estimates import typical
 from confide.jobs.parts import Asked, Planned, Work, constants, traced, unraveller
 from confide.jobs.stochastic import DRAWS, STEPS, described, plain_job, private_job
 from confide.models.model import Model
@@ -20,7 +20,6 @@ __all__ = [
     "DRAWS",
     "STEPS",
     "Asked",
-    "NoEstimateWarning",
     "Planned",
     "Work",
     "bounded_clip",

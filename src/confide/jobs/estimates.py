@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from confide.accountants import bayesian
 from confide.accountants.bayesian import Typical
+from confide.budget import Guarantee
 from confide.checks import Refused
 from confide.jobs.parts import Work
 from confide.run import Job
@@ -16,27 +17,28 @@ FAILURE = 1e-15  # probability that an estimate of one step falls short
 SAMPLES = 8  # distances a step, for the Bayesian account: as many as triastcyn2020 takes, and a multiple of 8
 
 
-class NoEstimateWarning(UserWarning):
-    """The distances that a run has noted allow no estimate for typical people."""
-
-
-def typical(job: Work, delta: float) -> Typical | None:
+def typical(job: Work, guarantee: Guarantee) -> Typical | None:
     """The estimate for typical people, from the distances that the run has noted; None where they allow none.
 
-    K chains are K times as many steps. Nothing is refused here: the run is paid for.
+    K chains are K times as many steps. What is promised to anybody holds for typical people too. Distances are at most
+    the limit that gradients are cut to, a little less than the clip, and are scaled up to the clip, which is what the
+    noise is priced for. Nothing is refused here: the run is paid for.
     """
     if not isinstance(job, Job) or job.seen is None or job.seen.distances is None:
         return None
-    distances = job.seen.distances.reshape(-1, job.watch.samples)
+    clip, limit = job.setting.clip, job.gradient_sum.limit
+    distances = np.minimum(job.seen.distances.astype(np.float64) * (clip / limit), clip)
+    distances = distances.reshape(-1, job.watch.samples)
     try:
-        return bayesian.typical(
+        found = bayesian.typical(
             distances,
             noise_scale=np.tile(job.kernel.controls.noise, job.chains),
             sampling_probability=job.setting.sampling_probability,
-            clip=job.gradient_sum.limit,
-            delta=delta,
-            failure_probability=min(FAILURE, 1e-3 * delta / len(distances)),
+            clip=clip,
+            delta=guarantee.delta,
+            failure_probability=min(FAILURE, 1e-3 * guarantee.delta / len(distances)),
         )
-    except Refused as reason:
-        warnings.warn(f"no estimate for typical people: {reason}", NoEstimateWarning, stacklevel=4)
+    except Refused:
         return None
+    capped = {name: min(getattr(found, name), guarantee.epsilon) for name in ("epsilon", "bounded", "worst_case")}
+    return replace(found, **capped)

@@ -20,15 +20,15 @@ from confide.accountants.individual import Filter
 from confide.accounts import Individual
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import SENSITIVITY, Event, GaussianRelease
-from confide.events.filtered import affordable
+from confide.events import SENSITIVITY, Event, SpendingHistogram
+from confide.events.filtered import CHANGE, affordable
 from confide.filters import Seen
 from confide.kernel import Setting
 
 ROUNDING = 1e-9  # relative: of sums of costs in double precision
 MARGIN = 1e-9  # relative: of ratios, so that none is beyond the table
 ORDERS = range(2, 129)
-LEFT = 1 - 1e-6  # of delta goes to the filter, where nothing else needs any
+LEFT = 1 - 1e-6  # of delta goes to the filter of Poisson batches
 
 
 class Binning(NamedTuple):
@@ -65,54 +65,65 @@ class Filtered(NamedTuple):
     histogram: Binning | None
 
 
-def share(settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int) -> Share:
+def _grid(setting: Setting) -> float:
+    """What rounding to the grid of secure noise adds to the ratio of a norm to the noise."""
+    return math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
+
+
+def share(settings: Individual, budget: Budget, setting: Setting, multipliers: np.ndarray, chains: int) -> Share:
     """For noise multipliers of unit step sizes; `budget` is what is left for steps and histogram."""
+    if setting.sampling_probability < 1:
+        return _subsampled(settings, budget, multipliers, setting.sampling_probability, chains)
     mu = accounting.gdp_mu(budget.epsilon, budget.delta)
-    histogram_mu = mu * math.sqrt(settings.histogram)
-    if q == 1:
-        scale = SENSITIVITY[budget.neighbours]
-        limit = (mu / scale) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
-        return Share(limit, None, budget.delta, settings.stretch * limit / math.fsum(multipliers**-2.0), histogram_mu)
-    beside = _histogram_event(histogram_mu, budget)
-    order, limit, factor, delta = _subsampled(settings, budget, multipliers, q, chains, beside)
-    return Share(limit, order, delta, factor, histogram_mu)
+    limit = (mu / SENSITIVITY[budget.neighbours]) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
+    target, factor = settings.stretch * limit * (1 - 4 * ROUNDING), 1.0
+    for _ in range(5):  # at once where nothing is added to the ratios
+        factor *= target / math.fsum((math.sqrt(factor) / multipliers + _grid(setting)) ** 2)
+    return Share(limit, None, budget.delta, factor, mu * math.sqrt(settings.histogram))
 
 
-def filtered(found: Share, budget: Budget, setting: Setting, noise: np.ndarray, chains: int) -> Filtered:
-    """The filter of a run whose steps add noise of these standard deviations, and the event of it all."""
+def filtered(
+    found: Share, stretch: float | None, budget: Budget, setting: Setting, noise: np.ndarray, chains: int
+) -> Filtered:
+    """The filter of a run whose steps add noise of these standard deviations, and the event of it all.
+
+    Where the steps were not planned for it, a `stretch` that they go beyond is refused.
+    """
     q = setting.sampling_probability
-    grid = math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
-    ratios = (setting.clip / noise + grid) * (1 + MARGIN)
+    ratios = (setting.clip / noise + _grid(setting)) * (1 + MARGIN)
     filter = Filter(limit=found.limit, order=found.order, sampling_probability=q, largest=float(ratios.max()))
     worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
+    if stretch is not None and worst > stretch * found.limit * (1 + 1e-6):
+        raise Refused(
+            f"with these step sizes the longest gradients would spend {worst / found.limit:.3g} times the budget: "
+            "lower them, leave step_size out, or give as much stretch and have people left out"
+        )
     filter = replace(filter, limit=min(found.limit, worst))  # where nobody can spend it all, nobody is said to
     event = filter.event(noise.size, found.delta)
     event = event if chains == 1 else events.compose(event, repeats=chains)
-    beside = _histogram_event(found.histogram_mu, budget)
-    if beside is None:
+    if not found.histogram_mu:
         return Filtered(filter, event, None)
-    spread = individual.RELEASED_CHANGE[budget.neighbours] / found.histogram_mu
-    spread *= 1 + noises.COUNT_ROUNDING + 2 * spread / noises.GRID
-    own = (found.histogram_mu / SENSITIVITY[budget.neighbours]) ** 2 if found.order is None else 0.0
-    return Filtered(filter, events.compose(event, beside), Binning(filter, budget, spread, found.delta, own))
+    counted = SpendingHistogram(noise=CHANGE[budget.neighbours] / found.histogram_mu)
+    spread = counted.noise * (1 + noises.COUNT_ROUNDING + 2 * counted.noise / noises.GRID)
+    own = (found.histogram_mu / SENSITIVITY[budget.neighbours]) ** 2
+    return Filtered(filter, events.compose(event, counted), Binning(filter, budget, spread, found.delta, own))
 
 
-def _histogram_event(mu: float, budget: Budget) -> Event | None:
-    return GaussianRelease(mu=mu, neighbours=budget.neighbours) if mu else None
-
-
-def _subsampled(
-    settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int, beside: Event | None
-) -> tuple[int, float, float, float]:
-    """(order, limit, factor, delta): the order with which the steps may be longest."""
+def _subsampled(settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int) -> Share:
+    """With the order for which the steps may be longest."""
     if budget.neighbours != "add-remove":
         raise Refused(
             "individual accounts of Poisson batches are for add-remove neighbours: take full batches, or add-remove"
         )
     if chains > 1:
         raise Refused("individual accounts of Poisson batches are for one chain: take full batches, or one chain")
-    delta = budget.delta * (LEFT if beside is None else 0.5)
-    epsilon = budget.epsilon if beside is None else _left(budget, delta, beside)
+    if settings.histogram:
+        raise Refused("a histogram of what records spent goes with full batches: leave batch_size or histogram out")
+    epsilon, delta = budget.epsilon, budget.delta * LEFT
+    if max(affordable(order, epsilon, delta) for order in ORDERS) <= 0:
+        raise Refused(
+            f"epsilon = {epsilon:g} is too little for individual accounts of Poisson batches: take full batches"
+        )
 
     def best(factor: float) -> tuple[float, int]:
         """The most that is left of a limit after the stretched run, over the limit, and its order."""
@@ -129,22 +140,9 @@ def _subsampled(
         middle = math.sqrt(low * high)
         low, high = (middle, high) if best(middle)[0] > 0 else (low, middle)
     order = best(low)[1]
-    return order, affordable(order, epsilon, delta) * (1 - ROUNDING), low, delta
+    return Share(affordable(order, epsilon, delta) * (1 - ROUNDING), order, delta, low, 0.0)
 
 
 def _room(order: int, epsilon: float, delta: float, spent: float) -> float:
     limit = affordable(order, epsilon, delta)
     return 1 - spent / limit if limit > 0 else -math.inf
-
-
-def _left(budget: Budget, delta: float, beside: Event) -> float:
-    """The epsilon of a filter at delta that the budget pays for beside another release."""
-    low, high = 0.0, budget.epsilon
-    while high - low > 1e-4 * budget.epsilon:
-        middle = (low + high) / 2
-        together = events.compose(events.Release(epsilon=middle, delta=delta), beside)
-        spent = accounting.certified_profile(together, budget.neighbours, "pld").epsilon(budget.delta)
-        low, high = (middle, high) if spent <= budget.epsilon else (low, middle)
-    if low == 0:
-        raise Refused("the histogram takes the whole budget: give it a smaller share")
-    return low

@@ -20,7 +20,7 @@ from confide import batches, calibration, checks, events, noise
 from confide.accounts import Accounts
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import EVERY_ITERATE, Event
+from confide.events import Event
 from confide.filters import Watch
 from confide.gradients import clipped_sum, whole_chunks
 from confide.jobs import clips, individual
@@ -35,7 +35,6 @@ from confide.samplers import Sampler
 BATCH_SIZE = 256
 STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
-HISTOGRAM = "the histogram of what single records spent"
 DRAWS = 1000
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
@@ -97,7 +96,7 @@ def _private(
         sizes, final = sampler.step_sizes(steps)
     share = None
     if wanted is not None:
-        share = individual.share(wanted, left, _unit(sampler, setting, sizes), q, chains)
+        share = individual.share(wanted, left, setting, _unit(sampler, setting, sizes), chains)
     if not final and share is not None:
         sizes = sizes * min(share.factor, LARGEST / setting.clip / float(np.max(sizes)))
     elif not final:
@@ -108,7 +107,8 @@ def _private(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
     if share is not None:  # from the noise that will be drawn
-        filtered = individual.filtered(share, left, setting, kernel.controls.noise, chains)
+        stretch = wanted.stretch if final and wanted is not None else None
+        filtered = individual.filtered(share, stretch, left, setting, kernel.controls.noise, chains)
     event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
@@ -144,7 +144,7 @@ def planned(
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
     if binning is None:
         return Planned(model, data, job, event, plan, None)
-    return Planned(model, data, job, event, plan, None, f"{EVERY_ITERATE}; {HISTOGRAM}", binning.released)
+    return Planned(model, data, job, event, plan, None, event.released(), binning.released)
 
 
 def until(job: Job, step: int) -> Event:

@@ -51,6 +51,7 @@ def test_account_the_other_way_round(confide):
     assert json.loads(out)["epsilon"]["pld"] > 0
 
 
+@pytest.mark.long
 def test_plan_answers_as_a_person_would_want(confide):
     command = "plan --n 32561 --epsilon 1 --delta 1e-5 --clip 1 --epochs 20"
     code, out, _ = confide(f"{command} --json")

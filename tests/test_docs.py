@@ -73,7 +73,7 @@ def called(command: str, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] if page.stem == "how-to" else []) for page in PAGES],
+    [pytest.param(page, marks=[pytest.mark.long] if page.stem in ("how-to", "errata") else []) for page in PAGES],
     ids=lambda page: page.stem,
 )
 def test_examples_run_in_order(page, tmp_path, monkeypatch):

@@ -300,6 +300,7 @@ def test_every_fold_warns_and_is_charged_until_the_budget_is_spent(patients):
     assert len(patients.history("patients")) == 3
 
 
+@pytest.mark.long
 def test_searches_and_ensembles_warn_too_and_a_single_fit_does_not():
     search = GridSearchCV(logistic(batch_size=200), {"epsilon": [1.0, 2.0]}, cv=2, refit=False)
     with pytest.warns(confide.SpendsBudgetWarning, match="no ledger counts"):

@@ -279,6 +279,7 @@ def test_the_histogram_has_the_noise_that_is_priced(secure):
     assert counted.noise < drawn < counted.noise * (1 + 1e-4)  # more than is priced, for the rounding of counts
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
     found = planned(settings=Individual(stretch=5.0), bayesian=True, steps=1100, draws=10)
     job, data = found.job, (X, Y)

@@ -398,6 +398,7 @@ def test_settings_that_make_no_sense_are_refused(make, words):
         make()
 
 
+@pytest.mark.long
 def test_the_plan_reads_well(capsys):
     fit(sampler=confide.hybrid(), verbose=True)
     printed = capsys.readouterr().err

@@ -17,6 +17,7 @@ X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
 Y = (X @ [1.0, -1.0] + np.random.default_rng(1).normal(size=60)).astype(np.float32)
 
 
+@pytest.mark.long
 def test_log_likelihoods_are_densities():
     x, w = jnp.array([1.0, 2.0]), {"weights": jnp.array([0.3, -0.2])}
     s = 0.3 - 0.4

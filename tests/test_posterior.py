@@ -34,7 +34,9 @@ def fitted_to(name):
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=[pytest.mark.long] if name in ("mlp regression", "poisson_regression") else [])
+        pytest.param(
+            name, marks=[pytest.mark.long] if name not in ("logistic_regression", "softmax_regression") else []
+        )
         for name in OUTCOMES
     ]
 )
@@ -70,6 +72,7 @@ def test_the_mean_is_the_mean_over_draws():
     np.testing.assert_allclose(found.predict_proba(X[:5])[:, 1], expected, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_predictive_intervals_cover():
     model = models.linear_regression(3, noise_scale=1.0)
     y = X @ W + RNG.normal(size=300)

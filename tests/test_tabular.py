@@ -172,7 +172,7 @@ def test_a_run_folder_holds_no_record_and_no_key(folder, call):
     [
         pytest.param("linear", "visits", 3, marks=pytest.mark.long),
         pytest.param("poisson", "visits", 3, marks=pytest.mark.long),
-        ("softmax", "stage", 1 + 3 * 4),
+        pytest.param("softmax", "stage", 1 + 3 * 4, marks=pytest.mark.long),
         pytest.param("mlp", "relapse", 4, marks=pytest.mark.long),
         pytest.param("mlp", "visits", 3, marks=pytest.mark.long),
     ],
@@ -375,6 +375,7 @@ def test_secrets_and_output_lie_apart(folder, call, monkeypatch):
     assert not (folder / "run").exists()
 
 
+@pytest.mark.long
 def test_what_is_about_people_stays_out_of_the_run(folder, call):
     """Predictions and held-out reports, also by way of links."""
     tabular.fit(

@@ -93,6 +93,7 @@ _MODULES = (
     "accountants",
     "accounting",
     "accounts",
+    "audits",
     "balls",
     "baselines",
     "batches",

@@ -7,6 +7,7 @@ where they start and in their batches. Batches are shuffled epochs, as in common
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 from confide import checks
 from confide.audits.optimisers import Optimiser, Rule, State
 from confide.checks import Refused
+from confide.noise import as_key
 
 Often = Literal["epochs", "steps"]
 Weights = list[dict[str, jax.Array]]  # a layer: weights, bias
@@ -126,7 +128,7 @@ def _train(settings: Settings, learning_rate: float, x: Any, y: Any, subsets: An
     if rows.min() < 0 or rows.max() >= len(x):
         raise Refused(f"subsets names rows that x does not have: give numbers from 0 to {len(x) - 1}")
     sizes = settings.sizes(x.shape[1], max(2, int(labels.max()) + 1))
-    keys = key if key.ndim else jax.random.split(key, len(rows))
+    keys = key if getattr(key, "ndim", 0) else jax.random.split(as_key(key), len(rows))
     if keys.shape != (len(rows),):
         raise Refused(f"key has shape {keys.shape}: give one, or one for each of the {len(rows)} networks")
     y, rows = jnp.asarray(labels, jnp.int32), jnp.asarray(rows, jnp.int32)
@@ -202,15 +204,13 @@ def _one(
 
 
 def started(sizes: tuple[int, ...], key: jax.Array) -> Weights:
-    """Weights of variance 2 / inputs (He et al. 2015), as ReLU wants them, and biases of zero."""
-    keys = jax.random.split(key, len(sizes) - 1)
-    return [
-        {
-            "weights": jax.random.normal(key, (inputs, outputs), jnp.float32) * math.sqrt(2 / inputs),
-            "bias": jnp.zeros(outputs, jnp.float32),
-        }
-        for key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    ]
+    """Weights and biases uniform within 1 / sqrt(inputs of the layer), as PyTorch's layers start."""
+    layers = []
+    for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        drawn = jax.random.uniform(jax.random.fold_in(key, number), (inputs + 1, outputs), jnp.float32, -1, 1)
+        drawn = drawn / math.sqrt(inputs)
+        layers.append({"weights": drawn[:-1], "bias": drawn[-1]})
+    return layers
 
 
 def _scores(weights: Weights, x: jax.Array, dropout: float = 0.0, key: jax.Array | None = None) -> jax.Array:

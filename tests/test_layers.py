@@ -126,6 +126,7 @@ INSIDE = {
         "optimal",
         "training",
         "networks",
+        "pools",
         "shadow",
         "lira",
         "verdicts",

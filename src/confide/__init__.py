@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from confide.accountants.bayesian import SpreadWarning, Typical, bayesian_epsilon
     from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.accounts import Individual
+    from confide.audits.threshold import threshold_attack
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
@@ -86,6 +87,7 @@ _HOMES = {
     "sgld": "samplers",
     "sgnht": "samplers",
     "step_size": "step_sizes",
+    "threshold_attack": "audits.threshold",
     "verify": "accounting",
     "wang2015_sgld": "samplers",
 }
@@ -185,6 +187,7 @@ __all__ = [
     "sgld",
     "sgnht",
     "step_size",
+    "threshold_attack",
     "verify",
     "wang2015_sgld",
 ]

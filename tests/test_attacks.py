@@ -209,6 +209,24 @@ class TestBand:
             misses += bool(np.any((truth < low - 1e-12) | (truth > high + 1e-12)))
         assert misses <= self.ALLOWED
 
+    def test_is_what_the_derivation_says(self):
+        """Order statistics and Clopper-Pearson bounds one rate at a time, by search."""
+        one, two = drawn(50, 30, 1.0, digits=1)
+        fpr, _, low, high = Scores(members=one, nonmembers=two).roc(confidence=0.9)
+        error, largest = 0.1 / (4 * len(fpr)), np.sort(two)[::-1]
+        lower, upper = [], []
+        for x in fpr[:-1]:
+            law = stats.binom(30, x)
+            below = [s for j, s in enumerate(largest, 1) if law.sf(j - 1) <= error]
+            above = [s for i, s in enumerate(largest, 1) if law.cdf(i - 1) <= error]
+            counts = np.sum(one > above[-1]) if above else 0, np.sum(one >= below[0]) if below else 50
+            bounds = [stats.binomtest(int(n), 50).proportion_ci(1 - 2 * error, "exact") for n in counts]
+            lower.append(bounds[0].low)
+            upper.append(bounds[1].high)
+        np.testing.assert_allclose(low[:-1], np.maximum.accumulate(lower), atol=1e-12)
+        np.testing.assert_allclose(high[:-1], np.minimum.accumulate(upper[::-1])[::-1], atol=1e-12)
+        assert np.any(low[:-1] > 0.1)
+
     def test_is_not_wide_for_nothing(self):
         one, two = drawn(20_000, 20_000, 1.0)
         fpr, tpr, low, high = Scores(members=one, nonmembers=two).roc()

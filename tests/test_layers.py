@@ -35,6 +35,7 @@ FLOORS = [
     "balls",
     "targets",
     "batches",
+    "canaries",
     "gradients",
     "noise",
     "filters",

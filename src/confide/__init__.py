@@ -99,6 +99,7 @@ _MODULES = (
     "batches",
     "budget",
     "calibration",
+    "canaries",
     "charges",
     "checkpoints",
     "checks",

@@ -117,6 +117,7 @@ INSIDE = {
         "__init__",
     ],
     "audits": [
+        "curves",
         "scores",
         "one_run",
         "many_runs",

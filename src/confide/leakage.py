@@ -274,19 +274,26 @@ def disjoint(key: jax.Array, n: int, most: int, name: str) -> np.ndarray:
 
 
 def _position(posterior: Posterior, model: Model, draw: int, start: Any) -> jax.Array:
-    """The draw as flat parameters, as they are sampled. Leaves go by name: files keep a named tuple as a dict."""
+    """The draw as flat parameters, as they are sampled."""
     size = posterior.chains * posterior.size
     if isinstance(draw, bool) or not isinstance(draw, (int, np.integer)) or not -size <= draw < size:
         raise Refused(f"draw = {draw!r} is not one of the {size} draws: give a whole number from {-size} to {size - 1}")
-    reported = model.constrain(start)
-    named, structure = jax.tree_util.tree_flatten_with_path(reported)
+    return ravel_pytree(model.unconstrain(jax.tree.map(lambda leaf: leaf[draw], aligned(posterior, model, start))))[0]
+
+
+def aligned(posterior: Posterior, model: Model, start: Any) -> Any:
+    """The draws of all chains along one axis, as parameters of the model, as they are reported.
+
+    Leaves go by name: files keep a named tuple as a dict.
+    """
+    size = posterior.chains * posterior.size
+    named, structure = jax.tree_util.tree_flatten_with_path(model.constrain(start))
     found = {_route(keys): np.asarray(leaf) for keys, leaf in jax.tree_util.tree_flatten_with_path(posterior.draws)[0]}
     wanted = {_route(keys): np.shape(leaf) for keys, leaf in named}
     if wanted != {route: leaf.shape[2:] for route, leaf in found.items()}:
         raise Refused("the draws are not parameters of the posterior's model: give the model that was fitted")
-    leaves = [found[_route(keys)].reshape(size, *np.shape(leaf))[draw] for keys, leaf in named]
-    values = jax.tree.unflatten(structure, [jnp.asarray(leaf, jnp.float32) for leaf in leaves])
-    return ravel_pytree(model.unconstrain(values))[0]
+    leaves = [found[_route(keys)].reshape(size, *np.shape(leaf)) for keys, leaf in named]
+    return jax.tree.unflatten(structure, [jnp.asarray(leaf, jnp.float32) for leaf in leaves])
 
 
 def _route(keys: Any) -> tuple[str, ...]:

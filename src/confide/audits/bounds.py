@@ -26,6 +26,7 @@ import numpy as np
 from confide import accounting, checks
 from confide.audits import many_runs, one_run
 from confide.audits.one_run import Guesses
+from confide.audits.scores import vector
 from confide.checks import Refused
 
 Method = Literal["one-run", "one-run-fdp", "clopper-pearson"]
@@ -70,7 +71,7 @@ def audit_epsilon(
     checks.one_of(METHODS, method=method)
     checks.one_of(("fixed", "split", "folds"), thresholds=thresholds)
     checks.one_of(("both", "members"), sides=sides)
-    members, nonmembers = scored("member_scores", member_scores), scored("nonmember_scores", nonmember_scores)
+    members, nonmembers = vector("member_scores", member_scores), vector("nonmember_scores", nonmember_scores)
     if method == "clopper-pearson":
         return many_runs.largest_epsilon(members, nonmembers, delta, level)
     if delta == 0 and method == "one-run-fdp":
@@ -99,20 +100,6 @@ class Test:
             return one_run.p_value(one_run.gaussian(parameters), guesses)
         found = one_run.p_value(one_run.approximate(parameters, self.delta), guesses)
         return np.minimum(found, [one_run.binomial_p_value(e, self.delta, guesses) for e in parameters])
-
-
-def scored(name: str, values: Any) -> np.ndarray:
-    """Scores as a vector of numbers without NaN; infinite ones are the highest and the lowest."""
-    try:
-        scores = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise Refused(f"{name} are not numbers: give one score for each canary") from None
-    if scores.ndim != 1 or scores.size == 0:
-        raise Refused(f"{name} has shape {scores.shape}: give one score for each canary, and at least one")
-    missing = int(np.sum(np.isnan(scores)))
-    if missing:
-        raise Refused(f"{name}: {missing} of {scores.size} are NaN: leave those canaries out on both sides, or mend them")
-    return scores
 
 
 def shuffled(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
@@ -147,8 +134,7 @@ def numbers(canaries: int) -> dict[int, float]:
 
 def _fixed(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
     return max(
-        test.largest(guessed(scores, inside, made, both), share * level)
-        for made, share in numbers(len(scores)).items()
+        test.largest(guessed(scores, inside, made, both), share * level) for made, share in numbers(len(scores)).items()
     )
 
 

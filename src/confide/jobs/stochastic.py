@@ -143,7 +143,9 @@ def _game(canaries: Planted, setting: Setting, kernel: Kernel, filtered: bool) -
     if np.any(kernel.controls.fisher_noise > 0):
         raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
     if setting.clip > LENGTH / 2:
-        raise Refused(f"canaries: their gradients are {LENGTH:g} long, not enough for clip = {setting.clip:g}: lower it")
+        raise Refused(
+            f"canaries: their gradients are {LENGTH:g} long, not enough for clip = {setting.clip:g}: lower it"
+        )
     return Game(
         first=canaries.first,
         apart=canaries.apart,

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from confide.accountants.bayesian import SpreadWarning, Typical, bayesian_epsilon
     from confide.accounting import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.accounts import Individual
+    from confide.audits.bounds import audit_epsilon
+    from confide.audits.planted import audit
+    from confide.audits.threshold import threshold_attack
+    from confide.audits.verdicts import Audit
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.checks import Refused
@@ -45,6 +49,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ApproximateWarning": "accounting",
+    "Audit": "audits.verdicts",
     "Budget": "budget",
     "BudgetExceeded": "ledger",
     "ExactnessWarning": "posterior",
@@ -63,6 +68,8 @@ _HOMES = {
     "SpendsBudgetWarning": "estimators",
     "SpreadWarning": "accountants.bayesian",
     "Typical": "accountants.bayesian",
+    "audit": "audits.planted",
+    "audit_epsilon": "audits.bounds",
     "bayesian_epsilon": "accountants.bayesian",
     "calibrate": "calibration",
     "calibrate_noise": "calibration",
@@ -86,6 +93,7 @@ _HOMES = {
     "sgld": "samplers",
     "sgnht": "samplers",
     "step_size": "step_sizes",
+    "threshold_attack": "audits.threshold",
     "verify": "accounting",
     "wang2015_sgld": "samplers",
 }
@@ -99,6 +107,7 @@ _MODULES = (
     "batches",
     "budget",
     "calibration",
+    "canaries",
     "charges",
     "checkpoints",
     "checks",
@@ -144,6 +153,7 @@ _MODULES = (
 
 __all__ = [
     "ApproximateWarning",
+    "Audit",
     "Budget",
     "BudgetExceeded",
     "ExactnessWarning",
@@ -162,6 +172,8 @@ __all__ = [
     "SpendsBudgetWarning",
     "SpreadWarning",
     "Typical",
+    "audit",
+    "audit_epsilon",
     "bayesian_epsilon",
     "calibrate",
     "calibrate_noise",
@@ -185,6 +197,7 @@ __all__ = [
     "sgld",
     "sgnht",
     "step_size",
+    "threshold_attack",
     "verify",
     "wang2015_sgld",
 ]

@@ -1,8 +1,10 @@
-"""What a step notes about single records, inside the compiled program: their distances, and what each has spent.
+"""What a step notes about single records, inside the compiled program: their distances, what each has spent, and what
+its noisy sum tells of canaries.
 
-`Watch` says what is wanted, `Notes` is what one step finds. Nothing of it is released by itself: distances become an
-estimate that no guarantee covers (`confide.accountants.bayesian`), and what records have spent decides who still takes
-part (`confide.accountants.individual`).
+`Watch` says what is wanted, `Notes` is what one step finds. Distances become an estimate that no guarantee covers
+(`confide.accountants.bayesian`), and what records have spent decides who still takes part
+(`confide.accountants.individual`): neither is released. What is told of canaries (`confide.canaries`) is computed from
+the noisy sums alone, and they are.
 """
 
 from __future__ import annotations
@@ -23,14 +25,44 @@ ROUNDING = 2.0**-15  # of norms in single precision, twice: of what is charged a
 
 
 @dataclass(frozen=True, kw_only=True)
+class Game:
+    """Canaries, each with a coordinate of its own: whether they take part is to be guessed from the noisy sums.
+
+    One that does adds `clip` to its coordinate whenever it is in the batch; one that does not adds nothing, or takes
+    `clip` away where it is `replaced`. The score is the log likelihood ratio, summed over the steps: no attack is
+    better (Neyman and Pearson).
+    """
+
+    first: int  # coordinate of the first canary
+    apart: int  # coordinates from one to the next
+    count: int
+    sampling_probability: float
+    clip: float
+    replaced: bool
+
+    def told(self, noisy: jax.Array, scale: jax.Array) -> jax.Array:
+        """What one noisy sum tells of every canary."""
+        seen = noisy[self.first : self.first + self.apart * self.count : self.apart]
+        present = self._likelihood(seen, scale)
+        return present - self._likelihood(-seen, scale) if self.replaced else present
+
+    def _likelihood(self, seen: jax.Array, scale: jax.Array) -> jax.Array:
+        """log of (density with it) / (density with an empty place)."""
+        gain = (seen * self.clip - self.clip**2 / 2) / jnp.square(scale)
+        q = self.sampling_probability
+        return gain if q == 1 else jnp.logaddexp(math.log1p(-q), math.log(q) + gain)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What is wanted of a run: so many distances a step, of records picked at random, and a filter."""
+    """What is wanted of a run: so many distances a step of records picked at random, a filter, scores of canaries."""
 
     samples: int = 0
     filter: Filter | None = None
+    game: Game | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.samples) or self.filter is not None
+        return bool(self.samples) or self.filter is not None or self.game is not None
 
 
 class Limits(NamedTuple):
@@ -49,10 +81,11 @@ class Limits(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a whole run has found; private."""
+    """What a whole run has found; private, but for what is told of canaries."""
 
     distances: np.ndarray | None  # (chains, steps, samples)
     spent: np.ndarray | None  # (chains, records)
+    told: np.ndarray | None = None  # (chains, canaries)
 
 
 @dataclass
@@ -66,7 +99,9 @@ class Notes:
     spent: jax.Array | None
     limits: Limits | None
     secure: bool
+    game: Game | None = None
     distances: jax.Array | None = None
+    told: jax.Array | None = None
     seen: bool = False
 
     def charge(
@@ -89,6 +124,11 @@ class Notes:
         within = after <= self.limits.limit
         self.spent = jnp.where(within, after, self.limits.limit)
         return jnp.where(within, norms, jnp.float32(0))
+
+    def hear(self, noisy: jax.Array, scale: jax.Array) -> None:
+        """Note what the noisy sum tells of the canaries."""
+        if self.game is not None:
+            self.told = self.game.told(noisy, scale)
 
     def look(self, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
         """Note what the records that were picked contribute at this position."""

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import accounting, charges, checkpoints, checks, jobs, run, statements
+from confide import canaries as planting
 from confide import noise as noises
 from confide.accounts import accounts
 from confide.budget import Budget
@@ -27,7 +28,7 @@ from confide.jobs import Asked
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.noise import Noise, SecureSource
-from confide.posterior import NotPrivateWarning, Posterior
+from confide.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.progress import shown
 from confide.samplers import Sampler, sgld
 
@@ -49,6 +50,7 @@ def fit(
     burn_in: int | None = None,
     noise: Noise = "default",
     account: Any = "dp",
+    canaries: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
@@ -76,6 +78,8 @@ def fit(
         noise: "secure" for a cryptographic generator and exact rounding.
         account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and
             "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
+        canaries: so many are planted, each with probability 1/2, and `posterior.canaries` holds what the run tells of
+            them, for `confide.audit`. The model's own posterior is what it would have been.
         checkpoint: a file of secrets from which the same call goes on after an interruption.
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
@@ -92,6 +96,7 @@ def fit(
         ledger=ledger,
         dataset=dataset,
         noise=noise,
+        canaries=canaries,
         checkpoint=checkpoint,
         checkpoint_seconds=checkpoint_seconds,
         progress=progress,
@@ -114,6 +119,7 @@ def completed(
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     noise: Noise = "default",
+    canaries: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
@@ -138,6 +144,11 @@ def completed(
     account = charges.opened(ledger, dataset)
     place = checkpoints.checked_path(checkpoint)
     arrays = checked_data(model, data)
+    own, count = model, planting.asked(canaries)
+    if count:
+        size = jobs.unraveller(model, arrays, noises.as_key(0))[0].size
+        planted = planting.planted(model, arrays, count, size, budget.neighbours)
+        model, arrays, asked = planted.model, planted.data, asked._replace(canaries=planted)
     resumed = None if place is None else checkpoints.read(place)
     start, source = _keys(noise, key, resumed)
     given = key is not None if resumed is None else resumed.given
@@ -157,7 +168,10 @@ def completed(
         )
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
-    plan = planned.plan | scale | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    counted = {"canaries": count} if count else {}
+    plan: dict[str, Any] = (
+        planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    )
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
     begun, mark = None, ""
@@ -186,8 +200,10 @@ def completed(
         plan |= {"run": begun.receipt}
     until = planned.until
     spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
+    inside = noises.coins(source, count) if count else np.zeros(0, bool)
+    data = arrays if asked.canaries is None else asked.canaries.with_members(inside)
     with shown(job.steps, spent, progress) as report:
-        kept = job.execute(arrays, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
+        kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
     if planned.histogram is not None:
         plan["individual"] |= planned.histogram(job.seen, source).to_json()
     if asked.accounts.bayesian:
@@ -197,8 +213,14 @@ def completed(
     found = job.diagnostics
     if found is not None and verbose:
         print(statements.hidden(found), file=sys.stderr)
+    told = None if job.seen is None or job.seen.told is None else job.seen.told.sum(axis=0)
     return Posterior(
-        draws=_unravelled(model, arrays, kept), guarantee=guarantee, plan=plan, model=model, diagnostics=found
+        draws=_unravelled(model, arrays, kept),
+        guarantee=guarantee,
+        plan=plan,
+        model=own if count else model,
+        canaries=None if told is None else Canaries(inside, told),
+        diagnostics=found,
     )
 
 

@@ -75,6 +75,12 @@ class Oracle:
 
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
+        noisy = self._noisy(position, scale, factor)
+        if self.notes is not None:
+            self.notes.hear(noisy, scale)
+        return noisy
+
+    def _noisy(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None) -> jax.Array:
         single, seen = position.astype(jnp.float32), None if factor is None else factor.astype(jnp.float32)
         allowed = None
         if self.notes is not None:

@@ -93,6 +93,15 @@ def separate(source: Any, label: str) -> Any:
     return derived(source, "part", label)
 
 
+def coins(source: Any, count: int) -> np.ndarray:
+    """Fair coins of their own, which share nothing with the noise."""
+    if isinstance(source, SecureSource):
+        words = source.words("coins", 0, 0, count)
+    else:
+        words = np.asarray(jax.random.bits(derived(source, "coins"), (count,), jnp.uint32))
+    return (words & words.dtype.type(1)).astype(bool)
+
+
 def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normals in double precision."""
     return jax.random.normal(key, shape, jnp.float64)

@@ -29,7 +29,7 @@ from confide.checks import Refused
 from confide.models.model import Model
 
 FORMAT = 1
-POSTERIOR, GUARANTEE, PLAN = "posterior.nc", "guarantee.json", "plan.json"
+POSTERIOR, GUARANTEE, PLAN, CANARIES = "posterior.nc", "guarantee.json", "plan.json", "canaries.json"
 BATCH = 2**22  # numbers predicted at once
 
 
@@ -39,6 +39,20 @@ class NotPrivateWarning(UserWarning):
 
 class ExactnessWarning(UserWarning):
     """The chains behind a posterior sample do not seem to have met, and the guarantee takes its draws for exact."""
+
+
+class Canaries(NamedTuple):
+    """Whether each canary was in, and its score: the higher, the more it looks like it."""
+
+    inside: np.ndarray
+    scores: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        return {"inside": self.inside.astype(int).tolist(), "scores": self.scores.tolist()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Canaries:
+        return cls(np.array(record["inside"], bool), np.array(record["scores"], np.float64))
 
 
 class Diagnostics(NamedTuple):
@@ -56,6 +70,7 @@ class Posterior:
         draws: the parameters, as a pytree of arrays whose leading axes are chain and draw.
         guarantee: what publishing them may reveal; None after `confide.sample`: then nothing may be published.
         plan: the settings of the run, all of them public.
+        canaries: what the run told of canaries planted in it, as public as its draws; see `confide.audit`.
         model: what the draws are parameters of; None after loading one built from your own functions.
         diagnostics: of the hidden chains behind a posterior sample, for whoever may see the records: NOT covered by
             the guarantee, not to be published, and not kept by `save`, pickles or copies.
@@ -65,6 +80,7 @@ class Posterior:
     guarantee: Guarantee | None
     plan: dict[str, Any] = field(default_factory=dict)
     model: Model | None = None
+    canaries: Canaries | None = field(default=None, repr=False, compare=False)
     diagnostics: Diagnostics | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,6 +178,8 @@ class Posterior:
     def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
         """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.
 
+        Where canaries were planted, canaries.json holds their scores.
+
         The folder appears whole or not at all.
         """
         checks.instance(str | os.PathLike, path=path)
@@ -181,6 +199,8 @@ class Posterior:
             self.to_arviz().to_netcdf(str(draft / POSTERIOR), engine="h5netcdf")
             for name, record in ((GUARANTEE, guarantee), (PLAN, plan)):
                 (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
+            if self.canaries is not None:
+                (draft / CANARIES).write_text(json.dumps(self.canaries.to_json(), allow_nan=False) + "\n")
             for name, text in (files or {}).items():
                 (draft / name).write_text(text, encoding="utf-8")
             for path in (*draft.iterdir(), draft):
@@ -207,12 +227,13 @@ class Posterior:
             with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
                 arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
             guarantee = json.loads((folder / GUARANTEE).read_text())
-            kept = record["model"]
+            kept, told = record["model"], folder / CANARIES
             return cls(
                 draws=_nested(arrays),
                 guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
                 plan=record["plan"],
                 model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
+                canaries=Canaries.from_json(json.loads(told.read_text())) if told.exists() else None,
             )
         except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None

@@ -41,6 +41,7 @@ class Carry(NamedTuple):
     draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
+    told: jax.Array | None  # of each canary, where there are any
 
 
 class Drawn(NamedTuple):
@@ -114,7 +115,7 @@ class Job:
             if self.watch:
                 data, reach, limits = prepared
                 looked, whole = (None if found is None else found[i] for found in (picked, joined))
-                notes = Notes(data, reach, looked, whole, carry.spent, limits, self.setting.secure)
+                notes = Notes(data, reach, looked, whole, carry.spent, limits, self.setting.secure, self.watch.game)
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
                 data=prepared[0],
@@ -131,12 +132,13 @@ class Job:
             slot = jnp.where(wanted, since // self.thin - 1, self.kept)
             draws = carry.draws.at[slot].set(state.position.astype(jnp.float32))
             if notes is None:
-                return Carry(state, draws, None, None)
+                return Carry(state, draws, None, None, None)
             assert notes.seen, "nothing was asked of the records"
             distances = carry.distances
             if distances is not None and notes.distances is not None:
                 distances = jax.lax.dynamic_update_index_in_dim(distances, notes.distances, t, 0)
-            return Carry(state, draws, distances, notes.spent)
+            told = None if carry.told is None or notes.told is None else carry.told + notes.told
+            return Carry(state, draws, distances, notes.spent, told)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
@@ -174,14 +176,15 @@ class Job:
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
-        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent)
+        told = None if self.watch.game is None else jnp.zeros((chains, self.watch.game.count), jnp.float64)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told)
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 
     def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
         return execute(self, data, key, **how)
 
     def digest(self) -> str:
-        watched = repr((self.watch.samples, self.watch.filter)).encode()
+        watched = repr((self.watch.samples, self.watch.filter, self.watch.game)).encode()
         return hashlib.sha256(self.kernel.controls.step_size.tobytes() + watched * bool(self.watch)).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
@@ -249,7 +252,7 @@ def execute(
         draws = np.asarray(carry.draws)
         if job.watch:
             alone = job.chains == 1
-            found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent)]
+            found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent, carry.told)]
             job.seen = Seen(*[leaf[None] if alone and leaf is not None else leaf for leaf in found])
     if report is not None:
         report(job.steps)

@@ -80,6 +80,13 @@ class Profile:
         """Share of right guesses of the best attacker when member and non-member are equally likely."""
         return (1 + self.advantage()) / 2
 
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilon, delta) at some points that tell the whole curve well; every one of them holds."""
+        failure = self.parts.failure
+        largest = self.epsilon(max(1e-9, 2 * failure)) if failure < 0.5 else 1.0
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-2, 1.0, 47) * max(min(largest, 700.0), 1e-6)])
+        return epsilons, np.array([min(1.0, failure + (1 - failure) * self._rough_delta(e)) for e in epsilons])
+
     def trade_off(self, false_positive_rates: Any) -> np.ndarray:
         """Lower bound on the false negative rate of any attack with the given false positive rates.
 
@@ -91,10 +98,7 @@ class Profile:
             raise Refused("false_positive_rates are not numbers: give numbers in [0, 1]") from None
         if not np.all((rates >= 0) & (rates <= 1)):
             raise Refused("false_positive_rates are out of range: give numbers in [0, 1]")
-        largest = self.epsilon(max(1e-9, 2 * self.parts.failure)) if self.parts.failure < 0.5 else 1.0
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-2, 1.0, 47) * max(min(largest, 700.0), 1e-6)])
-        failure = self.parts.failure
-        deltas = np.array([min(1.0, failure + (1 - failure) * self._rough_delta(e)) for e in epsilons])
+        epsilons, deltas = self.points()
         room = 1 - deltas[:, None] - np.exp(epsilons)[:, None] * rates
         mirrored = np.exp(-epsilons)[:, None] * (1 - deltas[:, None] - rates)
         return np.maximum(0.0, np.maximum(room, mirrored).max(axis=0))

@@ -13,6 +13,7 @@ from confide import noise
 from confide.accountants.individual import Histogram
 from confide.accounting import EVERY_ITERATE
 from confide.accounts import Accounts
+from confide.canaries import Planted
 from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Seen
@@ -31,6 +32,7 @@ class Asked(NamedTuple):
     burn_in: int | None = None
     secure: bool = False
     accounts: Accounts = Accounts()
+    canaries: Planted | None = None
 
 
 class Work(Protocol):

@@ -19,15 +19,16 @@ import numpy as np
 from confide import batches, calibration, checks, events, noise
 from confide.accounts import Accounts
 from confide.budget import Budget
+from confide.canaries import LENGTH, Planted
 from confide.checks import Refused
 from confide.events import Event
-from confide.filters import Watch
+from confide.filters import Game, Watch
 from confide.gradients import clipped_sum, whole_chunks
 from confide.jobs import clips, individual
 from confide.jobs.clips import LARGEST
 from confide.jobs.estimates import SAMPLES
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
-from confide.kernel import Setting, gaussian_event, noise_multipliers
+from confide.kernel import Kernel, Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
 from confide.samplers import Sampler
@@ -115,7 +116,9 @@ def _private(
     if filtered is None and chains > 1:
         event = events.compose(event, repeats=chains)
     watch = Watch(
-        samples=SAMPLES if asked.accounts.bayesian else 0, filter=None if filtered is None else filtered.filter
+        samples=SAMPLES if asked.accounts.bayesian else 0,
+        filter=None if filtered is None else filtered.filter,
+        game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
     )
     return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram
 
@@ -130,6 +133,24 @@ def _watched(budget: Budget, asked: Asked, n: int) -> Asked:
     return asked._replace(  # everyone's norm is computed at every step, so that full batches are hardly dearer
         batch_size=n if asked.batch_size is None else asked.batch_size,
         steps=INDIVIDUAL_STEPS if asked.steps is None else asked.steps,
+    )
+
+
+def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
+    """How canaries are scored."""
+    if np.any(kernel.controls.fisher_noise > 0):
+        raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
+    if setting.clip > LENGTH / 2:
+        raise Refused(
+            f"canaries: their gradients are {LENGTH:g} long, not enough for clip = {setting.clip:g}: lower it"
+        )
+    return Game(
+        first=canaries.first,
+        apart=canaries.apart,
+        count=canaries.count,
+        sampling_probability=setting.sampling_probability,
+        clip=setting.clip,
+        replaced=canaries.replaced,
     )
 
 

@@ -1,0 +1,167 @@
+"""`audit_epsilon`: from scores to a lower bound on epsilon that is wrong at most as often as it says.
+
+| method | what is proved, at the stated confidence | the scores come from |
+|--------|------------------------------------------|----------------------|
+| "one-run" | no epsilon below the bound holds at delta, whatever the mechanism | one run, many canaries |
+| "one-run-fdp" | the same if the mechanism is Gaussian-DP, as long noisy runs nearly are | one run, many canaries |
+| "clopper-pearson" | no epsilon below the bound holds at delta, whatever the mechanism | one canary, many runs |
+
+**How many guesses.** The theorems of one run take the number of guesses r for fixed before the run. With
+`thresholds="fixed"` it is: r = 5 sqrt(m), half of them "in" for the highest scores and half "out" for the lowest, with
+80% of the level, and sqrt(m) and 25 sqrt(m) with 10% each, against few but large leaks and against gross ones. No
+canary is spent on choosing, so it is also the strongest. "split" (the choice is made on a random half) and "folds" (on
+all folds but one, in turn, and the mean of the p-values doubled, which is valid for any dependence) are what the
+literature does. There r depends on the release: for pure epsilon this is exact, for the others it is usual, and the
+null holds in simulation, but we know of no proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from confide import accounting, checks
+from confide.audits import many_runs, one_run
+from confide.audits.one_run import Guesses
+from confide.audits.scores import vector
+from confide.checks import Refused
+
+Method = Literal["one-run", "one-run-fdp", "clopper-pearson"]
+METHODS: tuple[Method, ...] = ("one-run", "one-run-fdp", "clopper-pearson")
+Thresholds = Literal["fixed", "split", "folds"]
+SHARES = {5.0: 0.8, 1.0: 0.1, 25.0: 0.1}  # guesses over sqrt(m), and their shares of the level
+FOLDS = 4
+FEWEST = 8  # canaries, below which nothing can be said at the usual levels
+UNLIKELY = 6.0  # standard deviations from as many in as out, beyond which membership was not a fair coin
+
+
+def audit_epsilon(
+    member_scores: Any,
+    nonmember_scores: Any,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    method: Method = "one-run-fdp",
+    thresholds: Thresholds = "fixed",
+    sides: Literal["both", "members"] = "both",
+    key: int = 0,
+) -> float:
+    """A lower bound on epsilon at `delta` that exceeds the truth with probability 1 - confidence at most.
+
+    Args:
+        member_scores: of canaries that were in; higher looks more like a member.
+        nonmember_scores: of canaries that were not. For one run each canary is in with probability 1/2, independently;
+            where one side is far larger it was not so, and a random part of it is used.
+        delta: of the guarantee that is audited.
+        method: see `confide.audits.bounds`.
+        thresholds: "fixed", or as the literature does "split" or "folds"; for "clopper-pearson" always fixed.
+        sides: "members" guesses "in" alone, for scores that say nothing about who was out.
+        key: decides ties, parts and folds; the bound holds for each, so do not look for the best.
+
+    >>> generator = np.random.default_rng(0)
+    >>> members, others = generator.normal(1.5, 1, 500), generator.normal(0, 1, 500)
+    >>> audit_epsilon(members, others, delta=1e-5) > audit_epsilon(members, others, delta=1e-5, method="one-run") > 2
+    True
+    """
+    delta = checks.probability(zero=True, delta=delta)
+    level = 1 - checks.probability(confidence=confidence)
+    checks.one_of(METHODS, method=method)
+    checks.one_of(("fixed", "split", "folds"), thresholds=thresholds)
+    checks.one_of(("both", "members"), sides=sides)
+    members, nonmembers = vector("member_scores", member_scores), vector("nonmember_scores", nonmember_scores)
+    if method == "clopper-pearson":
+        return many_runs.largest_epsilon(members, nonmembers, delta, level)
+    if delta == 0 and method == "one-run-fdp":
+        raise Refused("delta = 0: Gaussian-DP has no finite epsilon there: give a delta above 0, or take 'one-run'")
+    scores, inside = shuffled(members, nonmembers, np.random.default_rng(key))
+    if len(scores) < FEWEST:
+        return 0.0
+    parts = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
+    found = parts(scores, inside, level, Test(method, delta), sides == "both")
+    return accounting.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
+
+
+class Test:
+    """One of the tests of `one_run`, by the parameter that it rejects: mu, or epsilon."""
+
+    def __init__(self, method: Method, delta: float) -> None:
+        self.gaussian, self.delta = method == "one-run-fdp", delta
+
+    def largest(self, guesses: Guesses, level: float) -> float:
+        if self.gaussian:
+            return one_run.largest_mu(guesses, level)
+        return one_run.largest_epsilon(guesses, self.delta, level)
+
+    def p_values(self, parameters: np.ndarray, guesses: Guesses) -> np.ndarray:
+        if self.gaussian:
+            return one_run.p_value(one_run.gaussian(parameters), guesses)
+        return np.minimum(
+            one_run.p_value(one_run.approximate(parameters, self.delta), guesses),
+            one_run.binomial_p_value(parameters, self.delta, guesses),
+        )
+
+
+def shuffled(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
+    """Scores in a random order, so that ties do not tell who is in, and who is; as many of one side as of the other
+    where membership was no fair coin."""
+    sizes = len(members), len(nonmembers)
+    if abs(sizes[0] - sizes[1]) > UNLIKELY * math.sqrt(sum(sizes)):
+        fewest = min(sizes)
+        members, nonmembers = (generator.permutation(side)[:fewest] for side in (members, nonmembers))
+    scores = np.concatenate([members, nonmembers])
+    order = generator.permutation(len(scores))
+    return scores[order], (np.arange(len(scores)) < len(members))[order]
+
+
+def guessed(scores: np.ndarray, inside: np.ndarray, made: int, both: bool = True) -> Guesses:
+    """The highest are guessed to be in, the lowest to be out."""
+    made = min(made, len(scores))
+    low = made // 2 if both else 0
+    order = np.argsort(scores, kind="stable")
+    right = np.sum(inside[order[len(scores) - (made - low) :]]) + np.sum(~inside[order[:low]])
+    return Guesses(len(scores), made, int(right))
+
+
+def numbers(canaries: int) -> dict[int, float]:
+    """How many guesses are made, and which share of the level each number has."""
+    shares: dict[int, float] = {}
+    for factor, share in SHARES.items():
+        made = min(canaries, max(2, round(factor * math.sqrt(canaries))))
+        shares[made] = shares.get(made, 0.0) + share
+    return shares
+
+
+def _fixed(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
+    return max(
+        test.largest(guessed(scores, inside, made, both), share * level) for made, share in numbers(len(scores)).items()
+    )
+
+
+def _split(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
+    half = len(scores) // 2
+    share = _best(scores[:half], inside[:half], level, test, both)
+    rest = guessed(scores[half:], inside[half:], max(2, round(share * (len(scores) - half))), both)
+    return test.largest(rest, level)
+
+
+def _folds(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
+    """The p-value of each fold is valid; twice their mean is, too (Ruschendorf 1982)."""
+    fold = np.arange(len(scores)) % FOLDS
+    found = []
+    for k in range(FOLDS):
+        share = _best(scores[fold != k], inside[fold != k], level, test, both)
+        here = scores[fold == k], inside[fold == k]
+        found.append(guessed(*here, max(2, round(share * len(here[0]))), both))
+    return one_run.largest(
+        lambda parameters: 2 * np.mean([test.p_values(parameters, guesses) for guesses in found], axis=0) <= level
+    )
+
+
+def _best(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
+    """The share of guesses that would have given the largest bound here."""
+    made = np.unique(np.geomspace(min(10, len(scores)), len(scores), 8).round().astype(int))
+    bound: Callable[[int], float] = lambda count: test.largest(guessed(scores, inside, count, both), level)  # noqa: E731
+    return float(max(made.tolist(), key=bound)) / len(scores)

@@ -1,0 +1,59 @@
+"""`audit`: run a fit with canaries planted in it, and judge its claim by what it tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confide import canaries as planting
+from confide import checks
+from confide.audits.scores import Scores
+from confide.audits.verdicts import Audit, judged
+from confide.checks import Refused
+from confide.posterior import Posterior
+
+
+def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, confidence: float = 0.95) -> Audit:
+    """Try to refute the guarantee of a run, by canaries planted in it, each with probability 1/2.
+
+    The run is a real one: it is charged to its ledger, and its posterior is in every respect that of a run without
+    canaries. Every step's noisy sum is looked at, as whoever gets all iterates can, and scored by the likelihood ratio,
+    which no attack surpasses. What is found is computed from what the guarantee covers, so it may be published.
+
+    Args:
+        fit_call: runs `confide.fit` once and returns what it returned, or an estimator that it is in; or a posterior
+            that was fitted with `canaries`.
+        canaries: how many are planted; more prove more.
+        confidence: that a lower bound is not above the truth, and that a true claim is not called suspect.
+
+    >>> import numpy as np
+    >>> from confide import Budget, audit, fit, models
+    >>> X, y = np.eye(4, dtype="float32")[np.arange(400) % 4], np.arange(400) % 2
+    >>> model, budget = models.logistic_regression(4), Budget(epsilon=4, delta=1e-5)
+    >>> found = audit(lambda: fit(model, (X, y), budget, steps=500, key=1, verbose=False))
+    >>> found.verdict, found.claimed <= 4, found.bound > 1
+    ('not refuted', True, True)
+    """
+    confidence = checks.probability(confidence=confidence)
+    if not isinstance(fit_call, Posterior):
+        if not callable(fit_call):
+            raise Refused("fit_call is no function: give one without arguments, such as lambda: confide.fit(...)")
+        with planting.wanted(canaries):
+            result = fit_call()
+    else:
+        result = fit_call
+    posterior = result if isinstance(result, Posterior) else getattr(result, "posterior_", None)
+    if not isinstance(posterior, Posterior) or posterior.guarantee is None:
+        raise Refused("fit_call gave no private posterior: let it return what confide.fit returns")
+    if posterior.canaries is None:
+        raise Refused(
+            "the posterior has no canaries: call confide.fit inside fit_call, or fit it with canaries=1000 beforehand"
+        )
+    return judged(posterior.guarantee, scores(posterior), confidence=confidence, canaries=True)
+
+
+def scores(posterior: Posterior) -> Scores:
+    """The scores of the canaries of a run."""
+    found = posterior.canaries
+    assert found is not None
+    return Scores(members=found.scores[found.inside], nonmembers=found.scores[~found.inside], name="canaries")

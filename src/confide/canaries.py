@@ -1,0 +1,166 @@
+r"""Canaries: made-up records whose presence in a run is to be guessed from what the run releases.
+
+Every canary has a parameter of its own that no real record touches, and a gradient along it that is far longer than any
+clip. So canaries are orthogonal to each other and to the data, one in a batch moves the sum by exactly what the
+guarantee allows, and a clip that does not cut is seen at once. Generalised linear models get one column a canary, and
+canaries go through the same closed form as all records; other models get a vector of further parameters.
+
+Each is in with probability 1/2. One that is out is a row that contributes nothing: the public number of records is the
+same whoever is in. Where neighbours replace a record, it is a row that pulls the other way.
+
+The posterior of the model's own parameters is what it would have been: canaries have no gradient in them (but for one
+part in `LENGTH` along an intercept), and Langevin dynamics with another public number of records has the same law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.events import Neighbours
+from confide.models.model import Data, Linear, Model
+from confide.models.priors import Parameters
+
+LENGTH = 4096.0  # of a canary's gradient before it is clipped
+UP, DOWN, OUT = 2.0**100, -(2.0**100), 2.0**101  # labels that no record has, in the place of y
+LARGEST = 2**28  # numbers in a table with a column for each canary
+FEWEST = 8
+
+_wanted: ContextVar[int | None] = ContextVar("canaries", default=None)
+
+
+@contextmanager
+def wanted(count: int) -> Iterator[None]:
+    """Whatever is fitted inside has so many canaries."""
+    token = _wanted.set(checks.count(canaries=count))
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def asked(count: int | None) -> int:
+    """How many a fit is to plant; 0 for none."""
+    count = _wanted.get() if count is None else count
+    if count is None or (isinstance(count, int) and count == 0):
+        return 0
+    if checks.count(canaries=count) < FEWEST:
+        raise Refused(f"canaries = {count} prove nothing: plant at least {FEWEST}, or none; 1000 are usual")
+    return int(count)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A model with parameters for the canaries, after its own, and the data with their rows, after all others."""
+
+    model: Model
+    data: Data  # as if all canaries were out
+    count: int
+    first: int  # coordinate of the first canary
+    apart: int  # coordinates from one to the next
+    replaced: bool
+
+    def with_members(self, inside: np.ndarray) -> Data:
+        """The data with these canaries in."""
+        *others, labels = self.data
+        labels = labels.copy()
+        labels[len(labels) - self.count :] = np.where(inside, UP, DOWN if self.replaced else OUT)
+        return (*others, labels)
+
+
+def planted(model: Model, data: Data, count: int, size: int, neighbours: Neighbours) -> Planted:
+    """The model and the data with canaries; `size` is the number of the model's own parameters."""
+    linear = model.linear
+    widened, arrays = _other(model, data, count) if linear is None else _linear(model, linear, data, count)
+    apart = 1 if linear is None else int(np.prod(linear.outputs, dtype=int))
+    replaced = neighbours == "replace-one"
+    return Planted(model=widened, data=arrays, count=count, first=size, apart=apart, replaced=replaced)
+
+
+def _pull(labels: jax.Array) -> jax.Array:
+    """The sign of a canary's gradient; 0 for one that is out."""
+    return jnp.where(jnp.abs(labels) == UP, jnp.sign(labels), 0.0)
+
+
+def _linear(model: Model, linear: Linear, data: Data, count: int) -> tuple[Model, Data]:
+    (x, y), own = data, data[0].shape[1]
+    if (len(x) + count) * (own + count) > LARGEST:
+        raise Refused(
+            f"{count} canaries need as many columns for {len(x):,} records: plant fewer, or audit with fewer records"
+        )
+    wide = np.zeros((len(x) + count, own + count), np.float32)
+    wide[: len(x), :own] = x
+    wide[len(x) + np.arange(count), own + np.arange(count)] = LENGTH
+    labels = np.concatenate([y.astype(np.float32), np.full(count, OUT, np.float32)])
+
+    def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
+        known = jnp.abs(labels) < UP
+        real = linear.residual(scores, jnp.where(known, labels, 0.0))
+        pull = _pull(labels)
+        if linear.outputs:  # along the first of several scores
+            known, pull = known[:, None], pull[:, None] * (jnp.arange(linear.outputs[0]) == 0)
+        return jnp.where(known, real, pull)
+
+    def log_likelihood(scores: jax.Array, label: jax.Array) -> jax.Array:
+        known = jnp.abs(label) < UP
+        along = scores[..., 0] if linear.outputs else scores
+        return jnp.where(known, linear.log_likelihood(scores, jnp.where(known, label, 0.0)), -_pull(label) * along)
+
+    def narrow(parameters: Parameters) -> Parameters:
+        return {**parameters, "weights": parameters["weights"][:own]}
+
+    def widen(parameters: Parameters) -> Parameters:
+        weights = parameters["weights"]
+        none = jnp.zeros((count, *weights.shape[1:]), weights.dtype)
+        return {**parameters, "weights": jnp.concatenate([weights, none])}
+
+    def scores(parameters: Parameters, x: jax.Array) -> jax.Array:
+        found = x @ parameters["weights"]
+        return found + parameters["intercept"] if linear.intercept else found
+
+    closed = Linear(
+        residual=residual, log_likelihood=log_likelihood, outputs=linear.outputs, intercept=linear.intercept
+    )
+    widened = _widened(model, data, narrow, widen, lambda parameters, x, y: log_likelihood(scores(parameters, x), y))
+    return replace(widened, linear=closed), (wide, labels)
+
+
+def _other(model: Model, data: Data, count: int) -> tuple[Model, Data]:
+    rows = len(data[0])
+    padded = tuple(np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)]) for array in data)
+    which = np.concatenate([np.full(rows, -1, np.int32), np.arange(count, dtype=np.int32)])
+    labels = np.concatenate([np.zeros(rows, np.float32), np.full(count, OUT, np.float32)])
+
+    def log_likelihood(parameters: Parameters, *row: Any) -> jax.Array:
+        *own, place, label = row
+        real = model.log_likelihood(parameters[0], *own)
+        return jnp.where(place < 0, real, -LENGTH * _pull(label) * parameters[1][place])
+
+    def widen(parameters: Parameters) -> Parameters:
+        return parameters, jnp.zeros(count, jnp.float32)
+
+    widened = _widened(model, data, lambda parameters: parameters[0], widen, log_likelihood)
+    return widened, (*padded, which, labels)
+
+
+def _widened(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:
+    """The model in the parameters of both: the canaries' own have a flat prior and start at 0."""
+    disperse = model.disperse
+    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
+    return replace(
+        model,
+        start=lambda key, _: widen(model.start(key, example)),
+        log_prior=lambda parameters: model.log_prior(narrow(parameters)),
+        log_likelihood=log_likelihood,
+        disperse=None if disperse is None else lambda key, parameters: widen(disperse(key, narrow(parameters))),
+        constrain=lambda parameters: model.constrain(narrow(parameters)),
+    )

@@ -51,6 +51,10 @@ class Trained(NamedTuple):
     def __call__(self, x: Any) -> np.ndarray:
         return np.exp(self.log_probabilities(x))
 
+    def alone(self, number: int) -> Trained:
+        """One of the networks."""
+        return self._replace(weights=jax.tree.map(lambda leaf: leaf[number : number + 1], self.weights))
+
     def log_probabilities(self, x: Any, members: int | None = None) -> np.ndarray:
         """Of the mean prediction of an ensemble, or of its last `members` iterates alone."""
         members = self.settings.ensemble if members is None else checks.count(members=members)

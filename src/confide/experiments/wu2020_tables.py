@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.audits.scores import Scores
+from confide.audits.threshold import threshold_attack
 from confide.experiments.reproduction import new_figure
 
 METHODS = ("SGD", "SGD+", "Dropout", "RMSprop", "SGLD", "SGLD+", "pSGLD", "pSGLD+")
@@ -69,7 +69,7 @@ def attacked(log_probabilities: np.ndarray, y: np.ndarray, train: np.ndarray, te
     """METRICS of one model from what it says of all records: the attack says "member" up to the mean training loss."""
     loss = -log_probabilities[np.arange(len(y)), y].astype(np.float64)
     right = np.argmax(log_probabilities, axis=-1) == y
-    scores = Scores(members=-loss[train], nonmembers=-loss[test], threshold=-float(np.mean(loss[train])))
+    scores = threshold_attack(loss[train], loss[test])
     accuracies = float(np.mean(right[train])), float(np.mean(right[test]))
     return (scores.auc, scores.f1, scores.accuracy, *accuracies, accuracies[0] - accuracies[1])
 

@@ -13,6 +13,7 @@ gradient is clipped, V sees gradients as they are, and noise is drawn in single 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -66,6 +67,8 @@ class Rule:
 
 
 def _normals(key: jax.Array, like: Any) -> Any:
+    """Drawn at once: a generator for each leaf would take long to compile."""
     leaves, form = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    return form.unflatten([jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)])
+    ends = list(itertools.accumulate(leaf.size for leaf in leaves))
+    drawn = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
+    return form.unflatten([part.reshape(leaf.shape) for part, leaf in zip(drawn, leaves, strict=True)])

@@ -82,10 +82,10 @@ def row(method: str, learning_rate: float, found: Sequence[tuple[float, ...]]) -
 
 def beside(ours: Row, table: str) -> str:
     """AUC, training and test accuracy of a row, with the paper's in brackets."""
-    paper = dict(zip(METRICS, PAPER[table].get(ours.method, ()), strict=False))
+    paper = PAPER[table].get(ours.method)
     parts = [
-        f"{name} {ours.mean(metric):.3f}" + (f" ({paper[metric]:.3f})" if paper else "")
-        for name, metric in (("AUC", "auc"), ("train", "train"), ("test", "test"))
+        f"{name} {ours.means[place]:.3f}" + (f" ({paper[place]:.3f})" if paper else "")
+        for name, place in (("AUC", 0), ("train", 3), ("test", 4))
     ]
     return f"{ours.method}: {', '.join(parts)}"
 

@@ -9,10 +9,13 @@
 
 Each gives `Scores`: one number for each record, higher where it looks more like a member. `mpl` is the leakage of
 wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,
-anything with `predict_proba`, or a function from X to probabilities.
+anything with `predict_proba`, or a function from X to probabilities. `networks` makes a trainer of many networks at
+once, for the attacker; they are not private.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from confide.audits.lira import lira
 from confide.audits.losses import OverlapWarning, distinct, draw_losses, losses, probabilities
@@ -21,6 +24,9 @@ from confide.audits.pools import one_by_one
 from confide.audits.scores import Scores
 from confide.audits.shadow import shadow
 from confide.audits.threshold import threshold, threshold_attack
+
+if TYPE_CHECKING:
+    from confide.audits.training import networks
 
 __all__ = [
     "Mpl",
@@ -31,6 +37,7 @@ __all__ = [
     "lira",
     "losses",
     "mpl",
+    "networks",
     "one_by_one",
     "optimal",
     "probabilities",
@@ -39,3 +46,12 @@ __all__ = [
     "threshold",
     "threshold_attack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs JAX is imported when first used."""
+    if name == "networks":
+        from confide.audits.training import networks
+
+        return networks
+    raise AttributeError(f"module 'confide.audits' has no attribute {name!r}")

@@ -19,6 +19,7 @@ from confide.audits.curves import Roc, band, grid
 from confide.checks import Refused
 
 BINS = 40  # of the histograms
+TAILS = (0.005, 0.995)  # beyond which scores, of likelihood ratios for instance, would take all of the axis
 RATES = (0.001, 0.01, 0.1)  # false positive rates that are told
 COLOURS = {"members": "#D55E00", "others": "#0072B2", "chance": "#666666"}  # Okabe and Ito's
 WARNING = "Not to be published: this was computed from the records themselves, unpaid, and no guarantee covers it."
@@ -83,7 +84,7 @@ class Scores:
         """The largest difference of true and false positive rate over all thresholds (Yeom et al. 2018)."""
         members, others = self._ascending
         levels = np.concatenate(self._ascending)
-        tpr, fpr = (1 - np.searchsorted(side, levels, "left") / len(side) for side in (members, others))
+        tpr, fpr = ((len(side) - np.searchsorted(side, levels, "left")) / len(side) for side in (members, others))
         return max(0.0, float(np.max(tpr - fpr)))
 
     @property
@@ -137,7 +138,7 @@ class Scores:
         allowed -= allowed / size > fpr
         # Any threshold at or below the score of rank allowed + 1 would call that nonmember a member too.
         first = others[size - 1 - np.minimum(allowed, size - 1)]
-        rates = 1 - np.searchsorted(members, first, "right") / len(members)
+        rates = (len(members) - np.searchsorted(members, first, "right")) / len(members)
         return np.where(allowed >= size, 1.0, rates)
 
     def roc(self, confidence: float = 0.95) -> Roc:
@@ -175,10 +176,10 @@ class Scores:
         }
 
     def _histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Edges of bins, and the records of both sides in them; infinite scores are in the first or the last."""
+        """Edges of bins, and the records of both sides in them; the first and the last hold all beyond them too."""
         both = np.concatenate(self._ascending)
         both = both[np.abs(both) <= checks.EXTREME]
-        low, high = (float(both.min()), float(both.max())) if both.size else (0.0, 0.0)
+        low, high = map(float, np.quantile(both, TAILS)) if both.size else (0.0, 0.0)
         width = max(high - low, 1e-6 * max(abs(low), abs(high), 1.0))  # room for bins where all are equal
         edges = np.linspace(low, low + width, BINS + 1)
         one, two = (np.histogram(np.clip(side, edges[0], edges[-1]), edges)[0] for side in self._ascending)

@@ -7,7 +7,7 @@
 | `shadow` | predictions, records like the target's, its training | log odds, learnt from other models |
 | `lira` | the same | log likelihood ratio over models with a record and without it |
 
-`audit_epsilon` turns scores into a lower bound on epsilon, and `audit` plants canaries in a run and judges its claim.
+`audit_epsilon` turns scores into a lower bound on epsilon; `audit` plants canaries in a run and judges its claim.
 
 Each attack gives `Scores`: one number for each record, higher where it looks more like a member. `mpl` is the leakage of
 wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,

@@ -383,6 +383,7 @@ class TestDistinct:
         with pytest.raises(Refused, match=message):
             threshold(LEAKING, members, others)
 
+    @pytest.mark.long
     @needs_data
     def test_adult_has_23_records_in_both_of_its_files(self):
         x, y, test_x, test_y = data.adult()
@@ -603,7 +604,8 @@ class TestPools:
 
 class TestShadow:
     def test_forests_leak_and_innocents_do_not(self):
-        attack = [shadow(target, MEMBERS, OTHERS, OWN, one_by_one(forest), shadows=4) for target in (LEAKING, INNOCENT)]
+        made = cached(one_by_one(forest))
+        attack = [shadow(target, MEMBERS, OTHERS, OWN, made, shadows=4) for target in (LEAKING, INNOCENT)]
         assert attack[0].auc > 0.5 + 4 * NULL
         assert attack[0].accuracy > 0.6
         assert abs(attack[1].auc - 0.5) < stats.norm.isf(CHANCE / 2) * NULL
@@ -634,21 +636,18 @@ class TestShadow:
 class TestLira:
     @pytest.mark.parametrize("mode", ["online", "offline"])
     def test_forests_leak_and_innocents_do_not(self, mode):
-        own = OWN if mode == "offline" else None
-        attack = [
-            lira(target, MEMBERS, OTHERS, one_by_one(forest), shadows=8, mode=mode, data=own)
-            for target in (LEAKING, INNOCENT)
-        ]
+        own, made = OWN if mode == "offline" else None, cached(one_by_one(forest))
+        attack = [lira(target, MEMBERS, OTHERS, made, shadows=8, mode=mode, data=own) for target in (LEAKING, INNOCENT)]
         assert attack[0].auc > (threshold(LEAKING, MEMBERS, OTHERS).auc if mode == "online" else 0.5 + 4 * NULL)
         assert abs(attack[1].auc - 0.5) < stats.norm.isf(CHANCE / 2) * NULL
         assert (attack[0].threshold is None) == (mode == "offline")
 
     @needs_data
     def test_a_prior_for_the_variance_needs_fewer_models(self):
-        """A forest that overfits German Credit, eight models: the means of three targets, seen with the same models."""
+        """A forest that overfits German Credit, eight models: the means of two targets, seen with the same models."""
         x, y = data.german_credit()
         found = defaultdict(list)
-        for seed in range(3):
+        for seed in range(2):
             order = np.random.default_rng(seed).permutation(1000)[:600]
             one, two = ((x[rows], y[rows]) for rows in np.split(order, 2))
             target = RandomForestClassifier(20, min_samples_leaf=2, random_state=seed).fit(*one)

@@ -130,6 +130,7 @@ INSIDE = {
         "pools",
         "shadow",
         "lira",
+        "mechanism",
         "verdicts",
         "planted",
         "finished",

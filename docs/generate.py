@@ -67,7 +67,7 @@ def cli() -> str:
         "# Command line\n",
         "Every command, argument and option, read from the program by `docs/generate.py`. `confide COMMAND --help` "
         "shows the same in a terminal. A refusal is one line on standard error that says what was wrong and what to "
-        "do, and exit code 2.\n",
+        "do, and exit code 2. An audit that refutes a run's claim has exit code 3.\n",
     ]
     found = program()
     rows = [[f"[`{name}`](#{name.replace(' ', '-')})", _first_line(c.help)] for name, c in found if not _group(c)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confide.posterior import Posterior
 
 VIOLATED = 3  # exit code
-NOT_PRIVATE = "confide: what follows is computed from the rows themselves, unpaid, and no guarantee covers it: not to be published"
+NOT_PRIVATE = "confide: what follows is computed from the rows, unpaid, and no guarantee covers it: do not publish it"
 
 
 def audit(

@@ -1,7 +1,7 @@
 """What a report says, as data: everything is computed here, and the page only lays it out.
 
-It is computed from what may be published (draws, guarantee, plan, schema, canaries), and, where a table with outcomes or
-an audit by records is given, from that, which no guarantee covers.
+It is computed from what may be published (draws, guarantee, plan, schema, canaries), and, where a table with outcomes
+or an audit by records is given, from that, which no guarantee covers.
 """
 
 from __future__ import annotations

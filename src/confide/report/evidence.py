@@ -1,4 +1,4 @@
-"""What an audit shows, as data: the claim and the lower bounds on one scale, the curve of the attack, and its scores."""
+"""What an audit shows, as data: the claim and lower bounds on one scale, the curve of the attack, and its scores."""
 
 from __future__ import annotations
 

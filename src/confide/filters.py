@@ -55,7 +55,7 @@ class Game:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What is wanted of a run: so many distances a step, of records picked at random, a filter, and canaries' scores."""
+    """What is wanted of a run: so many distances a step of records picked at random, a filter, scores of canaries."""
 
     samples: int = 0
     filter: Filter | None = None

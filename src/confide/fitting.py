@@ -168,10 +168,12 @@ def completed(
         )
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
-    counted = {}
+    counted: dict[str, Any] = {}
     if asked.canaries is not None:  # the plan speaks of people, and of canaries apart from them
         counted = {"records": len(arrays[0]) - count, "parameters": asked.canaries.first, "canaries": count}
-    plan = planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    plan: dict[str, Any] = (
+        planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    )
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
     begun, mark = None, ""
@@ -200,7 +202,7 @@ def completed(
         plan |= {"run": begun.receipt}
     until = planned.until
     spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
-    inside = noises.coins(source, count)
+    inside = noises.coins(source, count) if count else np.zeros(0, bool)
     data = arrays if asked.canaries is None else asked.canaries.with_members(inside)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)

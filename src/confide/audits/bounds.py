@@ -98,8 +98,10 @@ class Test:
     def p_values(self, parameters: np.ndarray, guesses: Guesses) -> np.ndarray:
         if self.gaussian:
             return one_run.p_value(one_run.gaussian(parameters), guesses)
-        found = one_run.p_value(one_run.approximate(parameters, self.delta), guesses)
-        return np.minimum(found, [one_run.binomial_p_value(e, self.delta, guesses) for e in parameters])
+        return np.minimum(
+            one_run.p_value(one_run.approximate(parameters, self.delta), guesses),
+            one_run.binomial_p_value(parameters, self.delta, guesses),
+        )
 
 
 def shuffled(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:

@@ -12,12 +12,12 @@ that j is guessed wrongly and W = i - 1. Averaged over j and over who is in (F i
 
 (Mahloujifar, Melis and Chaudhuri 2024 have this and the recursion below; this derivation and the next are ours.)
 
-**How likely W >= c can be.** For T = {i, i + 1, ...} write R_i = sum_{l>=i} (l/m) p_l and H_i = sum_{l>=i} ((r-l)/m) p_l;
-then H_{i-1} >= g(R_i), g the inverse of F. Suppose P(W >= c) = t. The least total probability that this needs has
-all of t at c: other ways have more R_c and less H_c, and every continuation that does for them does for this one. Going
-down from c, each p_{i-1} is the least that the next constraint asks for: any more of it would serve better one place
-lower, where it adds less to R and more to H. If the total exceeds 1, P(W >= c) < t. So the largest t whose total is at
-most 1 is a p-value, and it is exact for these constraints.
+**How likely W >= c can be.** For T = {i, i + 1, ...} write R_i for the sum of (l/m) p_l over l >= i, and H_i for that
+of ((r-l)/m) p_l; then H_{i-1} >= g(R_i), g the inverse of F. Suppose P(W >= c) = t. The least total probability that
+this needs has all of t at c: other ways have more R_c and less H_c, and every continuation that does for them does for
+this one. Going down from c, each p_{i-1} is the least that the next constraint asks for: any more of it would serve
+better one place lower, where it adds less to R and more to H. If the total exceeds 1, P(W >= c) < t. So the largest t
+whose total is at most 1 is a p-value, and it is exact for these constraints.
 
 **If the run is (epsilon, delta)-DP**, the same with F(x) = min(e^epsilon x + delta, 1 - e^-epsilon (1 - delta - x)); or
 (Steinke, Nasr and Jagielski 2023, Theorem 5.2), with b(v) = P(Binomial(r, e^epsilon / (1 + e^epsilon)) >= v),
@@ -29,12 +29,11 @@ Both bound the same probability, so the smaller of the two does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 Inverse = Callable[[np.ndarray], np.ndarray]  # g(y): the least false positive rate at a true positive rate of y
 POINTS = 33  # parameters tried at once
@@ -98,15 +97,20 @@ def p_value(inverse: Inverse, guesses: Guesses) -> np.ndarray:
     return np.exp(high)
 
 
-def binomial_p_value(epsilon: float, delta: float, guesses: Guesses) -> float:
-    """Steinke, Nasr and Jagielski's bound on P(W >= right)."""
+def binomial_p_value(epsilon: np.ndarray | float, delta: float, guesses: Guesses) -> np.ndarray:
+    """Steinke, Nasr and Jagielski's bound on P(W >= right), elementwise."""
     m, r, v = guesses
-    chance = 1 / (1 + math.exp(-epsilon))
-    tail = float(stats.binom.sf(v - 1, r, chance))
-    if delta == 0 or v == 0:
+    epsilon = np.atleast_1d(np.asarray(epsilon, np.float64))[:, None]
+    if v == 0:
+        return np.ones(len(epsilon))
+    tail = special.bdtrc(v - 1, r, special.expit(epsilon[:, 0]))
+    if delta == 0:
         return tail
-    below = np.cumsum(stats.binom.pmf(np.arange(v - 1, -1, -1), r, chance))
-    return tail + 2 * m * delta * float(np.max(below / np.arange(1, v + 1)))
+    fewer = np.arange(v - 1, -1, -1)
+    ways = special.gammaln(r + 1) - special.gammaln(fewer + 1) - special.gammaln(r - fewer + 1)
+    chances = np.exp(ways - fewer * np.logaddexp(0, -epsilon) - (r - fewer) * np.logaddexp(0, epsilon))
+    below = np.cumsum(chances, axis=1) / np.arange(1, v + 1)
+    return np.minimum(1.0, tail + 2 * m * delta * below.max(axis=1))
 
 
 def largest(rejected: Callable[[np.ndarray], np.ndarray], upper: float = 8.0) -> float:
@@ -136,7 +140,8 @@ def largest_epsilon(guesses: Guesses, delta: float, level: float) -> float:
     """The largest epsilon whose (epsilon, delta)-differential privacy the guesses refute."""
 
     def rejected(epsilons: np.ndarray) -> np.ndarray:
-        found = excessive(approximate(epsilons, delta), level, guesses)
-        return found | np.array([binomial_p_value(epsilon, delta, guesses) <= level for epsilon in epsilons])
+        return excessive(approximate(epsilons, delta), level, guesses) | (
+            binomial_p_value(epsilons, delta, guesses) <= level
+        )
 
     return largest(rejected, 16.0)

@@ -87,7 +87,7 @@ class Audit:
         what = f"{m:,} canaries" if self.canaries else f"{m:,} records"
         if self.violated:
             verdict = (
-                f"VIOLATION: so many right guesses have a probability of {self.p_value:.2g} at most if the claim holds. "
+                f"VIOLATION: if the claim holds, so many right guesses have a probability of {self.p_value:.2g}. "
                 + ("Do not publish the run." if self.canaries else "Or members and others differ in other ways.")
             )
         elif self.verdict == "suspect":
@@ -180,21 +180,21 @@ def judged(guarantee: Guarantee, scores: Scores, *, confidence: float, canaries:
 class Pairs(NamedTuple):
     """Pairs of a canary that is in and one that is out, and in how many the first scores higher; ties count as not."""
 
-    count: int
+    number: int
     won: int
 
     @classmethod
     def among(cls, scores: np.ndarray, inside: np.ndarray) -> Pairs:
         """The scores are in a random order."""
-        count = int(min(np.sum(inside), np.sum(~inside)))
-        return cls(count, int(np.sum(scores[inside][:count] > scores[~inside][:count])))
+        number = int(min(np.sum(inside), np.sum(~inside)))
+        return cls(number, int(np.sum(scores[inside][:number] > scores[~inside][:number])))
 
     def p_value(self, area: float) -> float:
-        return float(stats.binom.sf(self.won - 1, self.count, area))
+        return float(stats.binom.sf(self.won - 1, self.number, area))
 
     def bound(self, delta: float, level: float) -> float:
         """Of a Gaussian mechanism, whose area is Phi(mu / sqrt(2))."""
-        lowest = float(stats.beta.ppf(level, self.won, self.count - self.won + 1)) if self.won else 0.0
+        lowest = float(stats.beta.ppf(level, self.won, self.number - self.won + 1)) if self.won else 0.0
         return accounting.gdp_epsilon(math.sqrt(2) * float(special.ndtri(lowest)), delta) if lowest > 0.5 else 0.0
 
 

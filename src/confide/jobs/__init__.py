@@ -43,6 +43,8 @@ def planned(
             f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "
             "step, such as sgld"
         )
+    if asked.canaries is not None and asked.accounts != Accounts():
+        raise Refused("canaries: other accounts than 'dp' would take them for people: audit without those accounts")
     if asked.canaries is not None and isinstance(sampler, Hybrid | Langevin | OnePosteriorSample):
         raise Refused(
             f"canaries: {sampler.name} hides its steps, from which canaries are told: they are for samplers that "

@@ -118,7 +118,7 @@ def _private(
     watch = Watch(
         samples=SAMPLES if asked.accounts.bayesian else 0,
         filter=None if filtered is None else filtered.filter,
-        game=None if asked.canaries is None else _game(asked.canaries, setting, kernel, filtered is not None),
+        game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
     )
     return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram
 
@@ -136,10 +136,8 @@ def _watched(budget: Budget, asked: Asked, n: int) -> Asked:
     )
 
 
-def _game(canaries: Planted, setting: Setting, kernel: Kernel, filtered: bool) -> Game:
+def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
     """How canaries are scored."""
-    if filtered:
-        raise Refused("canaries: individual accounts drop records on the way, also canaries: audit without them")
     if np.any(kernel.controls.fisher_noise > 0):
         raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
     if setting.clip > LENGTH / 2:

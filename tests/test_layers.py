@@ -127,6 +127,7 @@ INSIDE = {
         "optimal",
         "training",
         "networks",
+        "pools",
         "shadow",
         "lira",
         "verdicts",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from confide.accounts import Individual
     from confide.audits.bounds import audit_epsilon
     from confide.audits.planted import audit
+    from confide.audits.threshold import threshold_attack
     from confide.audits.verdicts import Audit
     from confide.budget import Budget, Guarantee
     from confide.calibration import calibrate, calibrate_noise, calibrate_steps
@@ -92,6 +93,7 @@ _HOMES = {
     "sgld": "samplers",
     "sgnht": "samplers",
     "step_size": "step_sizes",
+    "threshold_attack": "audits.threshold",
     "verify": "accounting",
     "wang2015_sgld": "samplers",
 }
@@ -195,6 +197,7 @@ __all__ = [
     "sgld",
     "sgnht",
     "step_size",
+    "threshold_attack",
     "verify",
     "wang2015_sgld",
 ]

@@ -1,11 +1,41 @@
 """Audits: attacks that score records, and what their scores prove about epsilon.
 
-`Scores` holds one number for each record, higher where the record looks more like a member.
+| attack | what the attacker has | score |
+|--------|-----------------------|-------|
+| `threshold` | the model's predictions | minus the loss of a record, or another number of its prediction |
+| `optimal` | draws, and the posterior of the other records | log odds of membership (wu2020, Lemma 1) |
+| `shadow` | predictions, records like the target's, its training | log odds, learnt from other models |
+| `lira` | the same | log likelihood ratio over models with a record and without it |
+
+Each gives `Scores`: one number for each record, higher where it looks more like a member. `mpl` is the leakage of
+wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,
+anything with `predict_proba`, or a function from X to probabilities.
 """
 
 from __future__ import annotations
 
+from confide.audits.lira import lira
 from confide.audits.losses import OverlapWarning, distinct, draw_losses, losses, probabilities
+from confide.audits.optimal import Mpl, mpl, optimal, theorem1
+from confide.audits.pools import one_by_one
 from confide.audits.scores import Scores
+from confide.audits.shadow import shadow
+from confide.audits.threshold import threshold, threshold_attack
 
-__all__ = ["OverlapWarning", "Scores", "distinct", "draw_losses", "losses", "probabilities"]
+__all__ = [
+    "Mpl",
+    "OverlapWarning",
+    "Scores",
+    "distinct",
+    "draw_losses",
+    "lira",
+    "losses",
+    "mpl",
+    "one_by_one",
+    "optimal",
+    "probabilities",
+    "shadow",
+    "theorem1",
+    "threshold",
+    "threshold_attack",
+]

@@ -7,8 +7,8 @@ Let q = inf {t: P(nonmember > t) <= x}. Then P(member > q) <= R(x) <= P(member >
 Of n nonmembers, the number above q is stochastically at most Bin(n, x), the number at or above q at least that. So the
 j-th largest is above q with probability at most P(Bin(n, x) >= j), and the i-th largest below q with probability at
 most P(Bin(n, x) < i). Take the smallest j and the largest i for which this is at most a: they enclose q, one at
-infinity where there is none. Both depend on nonmembers alone; so, given them, the number of members above the upper one and the
-number at or above the lower one are binomial, and their one-sided Clopper-Pearson bounds at level a are below
+infinity where there is none. Both depend on nonmembers alone; so, given them, the number of members above the upper one
+and the number at or above the lower one are binomial, and their one-sided Clopper-Pearson bounds at level a are below
 P(member > q) and above P(member >= q). That is four errors at each of G rates: a = (1 - confidence) / (4 G) by the
 union bound. R is monotone, so what holds at the rates of the grid holds between them: the lower bound of the rate
 before, the upper bound of the one after. R(1) = 1 needs no bound.

@@ -191,8 +191,7 @@ def distinct(members: Any, nonmembers: Any, overlap: str = "refuse") -> tuple[Da
         raise Refused(
             f"a row of members has shape {one[0].shape[1:]} and one of nonmembers {two[0].shape[1:]}: give both alike"
         )
-    both = _codes(np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]]))
-    shared = np.isin(both[len(one[0]) :], both[: len(one[0])])
+    shared = among(two, one)
     count = int(np.sum(shared))
     if count == len(shared):
         raise Refused(f"all {count} nonmembers are members too: give records that were not fitted")
@@ -225,9 +224,11 @@ def side(name: str, data: Any) -> Data:
     return x, y
 
 
-def _codes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """A number for each record, equal where X and y are."""
+def among(some: Data, others: Data) -> np.ndarray:
+    """Which of some records are, in X and y, among others too."""
+    x, y = (np.concatenate(pair) for pair in zip(some, others, strict=True))
     rows = np.ascontiguousarray(x.reshape(len(x), -1) + np.zeros((), x.dtype))  # -0 becomes 0
     packed = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
     rank = [np.unique(values, return_inverse=True)[1].astype(np.int64) for values in (packed, y)]
-    return rank[0] * (int(rank[1].max()) + 1) + rank[1]
+    codes = rank[0] * (int(rank[1].max()) + 1) + rank[1]
+    return np.isin(codes[: len(some[0])], codes[len(some[0]) :])

@@ -83,7 +83,7 @@ class Scores:
         """The largest difference of true and false positive rate over all thresholds (Yeom et al. 2018)."""
         members, others = self._ascending
         levels = np.concatenate(self._ascending)
-        tpr, fpr = (1 - np.searchsorted(side, levels, "left") / len(side) for side in (members, others))
+        tpr, fpr = ((len(side) - np.searchsorted(side, levels, "left")) / len(side) for side in (members, others))
         return max(0.0, float(np.max(tpr - fpr)))
 
     @property
@@ -137,7 +137,7 @@ class Scores:
         allowed -= allowed / size > fpr
         # Any threshold at or below the score of rank allowed + 1 would call that nonmember a member too.
         first = others[size - 1 - np.minimum(allowed, size - 1)]
-        rates = 1 - np.searchsorted(members, first, "right") / len(members)
+        rates = (len(members) - np.searchsorted(members, first, "right")) / len(members)
         return np.where(allowed >= size, 1.0, rates)
 
     def roc(self, confidence: float = 0.95) -> Roc:

@@ -166,18 +166,22 @@ def _attacks(posterior: Posterior, one: Data, two: Data) -> list[Scores]:
     return [threshold(lambda rows: predicted[rows[:, 0]], *sides, score=score) for score in ("loss", *OTHERS)]
 
 
-def save(found: Finished, folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
-    """Write the result beside the folder of the run, for its owner's eyes alone; never into it."""
+def place(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
+    """Where a result is to be written: beside the folder of the run; refused inside it."""
     run = Path(folder).resolve()
     path = run.with_name(f"{run.name}-audit.json") if out is None else Path(out)
     if files.inside(path, run):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: an audit of records may not")
     if out is not None and (path.exists() or not path.name):
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
+    return path
+
+
+def save(found: Finished, path: Path) -> None:
+    """Write the result for its owner's eyes alone."""
     with files.written(path, private=True) as file:
         json.dump(found.to_json(), file, indent=2, allow_nan=False)
         file.write("\n")
-    return path
 
 
 def load(path: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def _by_rows(
 ) -> Audit:
     from confide.audits import finished
 
+    path = finished.place(run, out)
     found = finished.finished(
         run,
         members,
@@ -96,7 +97,7 @@ def _by_rows(
         delimiter=delimiter,
         encoding=encoding,
     )
-    path = finished.save(found, run, out)
+    finished.save(found, path)
     print(NOT_PRIVATE, file=sys.stderr)
     if as_json:
         print_json(found.to_json() | {"audit_file": str(path)})

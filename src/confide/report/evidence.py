@@ -78,8 +78,8 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
     *_, sentence, assumed = record["sentences"]
     members, others = int(scores["members"]), int(scores["nonmembers"])
     rates = np.geomspace(lowest(members, others), 1.0, POINTS)
-    most = 1 - priced.trade_off(rates)
     told = [float(rate) for rate in scores["tpr_at_fpr"]]
+    most = 1 - priced.trade_off([*rates, *told])
     return Evidence(
         canaries=canaries,
         members=members,
@@ -94,14 +94,14 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         found=_numbers(curve["tpr"]),
         low=_numbers(curve["low"]),
         high=_numbers(curve["high"]),
-        allowed=list(zip(rates.tolist(), most.tolist(), strict=True)),
+        allowed=list(zip(rates.tolist(), most[:POINTS].tolist(), strict=True)),
         edges=_numbers(bins["edges"]),
         member_counts=[int(count) for count in bins["members"]],
         other_counts=[int(count) for count in bins["nonmembers"]],
         attacks=[] if canaries else [_attack(one) for one in (scores, *attacks)],
         told=told,
         found_at=_numbers(scores["tpr_at_fpr"].values()),
-        allowed_at=(1 - priced.trade_off(told)).tolist(),
+        allowed_at=most[POINTS:].tolist(),
     )
 
 

@@ -73,9 +73,10 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
             f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "
-            f"shows, with {audited.confidence:.0%} confidence, an epsilon of {shown:.2g} or more, where {posterior.guarantee.epsilon:.4g} is claimed "
-            f"({audited.verdict[0].lower()}{audited.verdict[1:-1]}); the price was computed again from guarantee.json "
-            f"alone, epsilon {accounting.verify(posterior.guarantee):.4g} at delta {posterior.guarantee.delta:.2g}; "
+            f"shows, with {audited.confidence:.0%} confidence, an epsilon of {shown:.2g} or more, where "
+            f"{posterior.guarantee.epsilon:.4g} is claimed ({audited.verdict[0].lower()}{audited.verdict[1:-1]}); the "
+            f"price was computed again from guarantee.json alone, epsilon {accounting.verify(posterior.guarantee):.4g} "
+            f"at delta {posterior.guarantee.delta:.2g}; "
             f"and the ledger has epsilon {ledger.left(DATASET).epsilon:.3g} left for these people.",
         ),
     )

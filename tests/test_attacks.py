@@ -209,6 +209,24 @@ class TestBand:
             misses += bool(np.any((truth < low - 1e-12) | (truth > high + 1e-12)))
         assert misses <= self.ALLOWED
 
+    def test_is_what_the_derivation_says(self):
+        """Order statistics and Clopper-Pearson bounds one rate at a time, by search."""
+        one, two = drawn(50, 30, 1.0, digits=1)
+        fpr, _, low, high = Scores(members=one, nonmembers=two).roc(confidence=0.9)
+        error, largest = 0.1 / (4 * len(fpr)), np.sort(two)[::-1]
+        lower, upper = [], []
+        for x in fpr[:-1]:
+            law = stats.binom(30, x)
+            below = [s for j, s in enumerate(largest, 1) if law.sf(j - 1) <= error]
+            above = [s for i, s in enumerate(largest, 1) if law.cdf(i - 1) <= error]
+            counts = np.sum(one > above[-1]) if above else 0, np.sum(one >= below[0]) if below else 50
+            bounds = [stats.binomtest(int(n), 50).proportion_ci(1 - 2 * error, "exact") for n in counts]
+            lower.append(bounds[0].low)
+            upper.append(bounds[1].high)
+        np.testing.assert_allclose(low[:-1], np.maximum.accumulate(lower), atol=1e-12)
+        np.testing.assert_allclose(high[:-1], np.minimum.accumulate(upper[::-1])[::-1], atol=1e-12)
+        assert np.any(low[:-1] > 0.1)
+
     def test_is_not_wide_for_nothing(self):
         one, two = drawn(20_000, 20_000, 1.0)
         fpr, tpr, low, high = Scores(members=one, nonmembers=two).roc()
@@ -365,6 +383,7 @@ class TestDistinct:
         with pytest.raises(Refused, match=message):
             threshold(LEAKING, members, others)
 
+    @pytest.mark.long
     @needs_data
     def test_adult_has_23_records_in_both_of_its_files(self):
         x, y, test_x, test_y = data.adult()
@@ -585,7 +604,8 @@ class TestPools:
 
 class TestShadow:
     def test_forests_leak_and_innocents_do_not(self):
-        attack = [shadow(target, MEMBERS, OTHERS, OWN, one_by_one(forest), shadows=4) for target in (LEAKING, INNOCENT)]
+        made = cached(one_by_one(forest))
+        attack = [shadow(target, MEMBERS, OTHERS, OWN, made, shadows=4) for target in (LEAKING, INNOCENT)]
         assert attack[0].auc > 0.5 + 4 * NULL
         assert attack[0].accuracy > 0.6
         assert abs(attack[1].auc - 0.5) < stats.norm.isf(CHANCE / 2) * NULL
@@ -616,21 +636,18 @@ class TestShadow:
 class TestLira:
     @pytest.mark.parametrize("mode", ["online", "offline"])
     def test_forests_leak_and_innocents_do_not(self, mode):
-        own = OWN if mode == "offline" else None
-        attack = [
-            lira(target, MEMBERS, OTHERS, one_by_one(forest), shadows=8, mode=mode, data=own)
-            for target in (LEAKING, INNOCENT)
-        ]
+        own, made = OWN if mode == "offline" else None, cached(one_by_one(forest))
+        attack = [lira(target, MEMBERS, OTHERS, made, shadows=8, mode=mode, data=own) for target in (LEAKING, INNOCENT)]
         assert attack[0].auc > (threshold(LEAKING, MEMBERS, OTHERS).auc if mode == "online" else 0.5 + 4 * NULL)
         assert abs(attack[1].auc - 0.5) < stats.norm.isf(CHANCE / 2) * NULL
         assert (attack[0].threshold is None) == (mode == "offline")
 
     @needs_data
     def test_a_prior_for_the_variance_needs_fewer_models(self):
-        """A forest that overfits German Credit, eight models: the means of three targets, seen with the same models."""
+        """A forest that overfits German Credit, eight models: the means of two targets, seen with the same models."""
         x, y = data.german_credit()
         found = defaultdict(list)
-        for seed in range(3):
+        for seed in range(2):
             order = np.random.default_rng(seed).permutation(1000)[:600]
             one, two = ((x[rows], y[rows]) for rows in np.split(order, 2))
             target = RandomForestClassifier(20, min_samples_leaf=2, random_state=seed).fit(*one)

@@ -173,6 +173,7 @@ def _shared(squares: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.nd
     if extra <= 2 / MOST:  # no more than chance: all variances are equal
         own = MOST
     else:
-        own = 2 * float(optimize.brentq(lambda half: special.polygamma(1, half) - extra, 1e-6, MOST))
+        half: Any = optimize.brentq(lambda half: special.polygamma(1, half) - extra, 1e-6, MOST)
+        own = 2 * float(half)
     centre = np.exp(np.mean(logs) + special.digamma(own / 2) - np.log(own / 2))
     return (own * centre + freedom * squares) / (own + freedom), own + freedom

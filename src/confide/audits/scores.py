@@ -19,6 +19,7 @@ from confide.audits.curves import Roc, band, grid
 from confide.checks import Refused
 
 BINS = 40  # of the histograms
+TAILS = (0.005, 0.995)  # beyond which scores, of likelihood ratios for instance, would take all of the axis
 RATES = (0.001, 0.01, 0.1)  # false positive rates that are told
 COLOURS = {"members": "#D55E00", "others": "#0072B2", "chance": "#666666"}  # Okabe and Ito's
 WARNING = "Not to be published: this was computed from the records themselves, unpaid, and no guarantee covers it."
@@ -175,10 +176,10 @@ class Scores:
         }
 
     def _histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Edges of bins, and the records of both sides in them; infinite scores are in the first or the last."""
+        """Edges of bins, and the records of both sides in them; the first and the last hold all beyond them too."""
         both = np.concatenate(self._ascending)
         both = both[np.abs(both) <= checks.EXTREME]
-        low, high = (float(both.min()), float(both.max())) if both.size else (0.0, 0.0)
+        low, high = map(float, np.quantile(both, TAILS)) if both.size else (0.0, 0.0)
         width = max(high - low, 1e-6 * max(abs(low), abs(high), 1.0))  # room for bins where all are equal
         edges = np.linspace(low, low + width, BINS + 1)
         one, two = (np.histogram(np.clip(side, edges[0], edges[-1]), edges)[0] for side in self._ascending)

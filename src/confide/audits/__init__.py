@@ -9,7 +9,7 @@
 
 `audit_epsilon` turns scores into a lower bound on epsilon; `audit` plants canaries in a run and judges its claim.
 
-Each attack gives `Scores`: one number for each record, higher where it looks more like a member. `mpl` is the leakage of
+Each attack gives `Scores`: one number for each record, higher where it looks like a member. `mpl` is the leakage of
 wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,
 anything with `predict_proba`, or a function from X to probabilities.
 """

@@ -143,6 +143,25 @@ def test_a_finished_run_is_attacked_with_rows(call, home):
     assert json.loads(out)["audit"]["p_value"] == record["audit"]["p_value"]
 
 
+def test_rows_that_differ_anyhow_refute_the_claim_and_it_says_so(call, home):
+    """Members of whom the outcome is as the stage says, others of whom it is not: no run could have hidden that."""
+    said = {"I": "no", "IV": "yes"}
+    people = [row for row in rows() if said.get(row[4]) == row[5]]
+    table(Path("members.csv"), people)
+    table(Path("others.csv"), [[*row[:5], "no" if row[5] == "yes" else "yes"] for row in people])
+    code, out, _ = call(f"{ATTACK} --drop-overlap")
+    assert code == 3
+    assert "VIOLATION" in out
+    assert "Or members and others differ in other ways" in " ".join(out.split())
+
+
+def test_the_verdict_is_printed_when_a_run_ends(made, home, capsys):
+    cli.runs._written(tabular.load("run")[0], Path("run"), as_json=False)
+    printed = capsys.readouterr().out
+    assert "200 canaries were guessed at" in printed
+    assert printed.endswith("Next: confide report run\n")
+
+
 def changed(path, old, new, count=-1):
     return lambda: Path(path).write_text(Path(path).read_text().replace(old, new, count))
 

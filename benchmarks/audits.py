@@ -4,7 +4,8 @@
     python benchmarks/audits.py canaries                  # DP-SGLD at epsilon 4, 1,000 canaries, ten runs each
 
 `bounds` prints the mean bound and the mean time of one. PYTHON is an interpreter with jax-privacy, which is given the
-same scores: thresholds on a random half, guesses of "in" alone, which is all it has. `canaries` fits the first 4,000 records of Adult, so that all of
+same scores: thresholds on a random half, guesses of "in" alone, which is all it has. `canaries` fits the first 4,000
+records of Adult, so that all of
 epsilon 4 is spent (with 32,561 the largest sensible step costs less).
 """
 

@@ -151,7 +151,7 @@ def test_other_runs(changes):
 def test_canaries_are_kept_with_the_posterior(tmp_path):
     posterior = fitted(canaries=50, steps=100)
     assert posterior.plan["canaries"] == 50
-    assert posterior.plan["records"] == N + 50
+    assert (posterior.plan["records"], posterior.plan["parameters"]) == (N, D + 1)  # of people, canaries apart
     assert posterior.draws["weights"].shape[2:] == (D,)
     assert fitted(steps=100).canaries is None
     again = confide.Posterior.load(posterior.save(tmp_path / "run"))

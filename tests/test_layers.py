@@ -136,8 +136,8 @@ INSIDE = {
         "finished",
         "__init__",
     ],
-    "report": ["effects", "content", "page", "__init__"],
-    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "runs", "__init__"],
+    "report": ["effects", "evidence", "figures", "content", "page", "__init__"],
+    "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "audits", "runs", "__init__"],
     "experiments": [
         "reproduction",
         "li2019_figure1",

@@ -101,10 +101,10 @@ class Audit:
                 "more of them."
             )
         else:
-            verdict = (
-                f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: a run that reveals all "
-                f"it claims would have shown a bound of about {self.reach:.2g}."
-            )
+            shown = f"a run that reveals all it claims would have shown a bound of about {self.reach:.2g}"
+            if not self.canaries:
+                shown += " to the best attack, and this one may be far from it"
+            verdict = f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: {shown}."
         assumed = (
             "Canaries were in or out by a fair coin, so this holds without any assumption on the records."
             if self.canaries

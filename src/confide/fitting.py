@@ -169,9 +169,7 @@ def completed(
         )
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
-    counted: dict[str, Any] = {}
-    if asked.canaries is not None:  # the plan speaks of people, and of canaries apart from them
-        counted = {"records": len(arrays[0]) - count, "parameters": asked.canaries.first, "canaries": count}
+    counted = {"canaries": count} if count else {}
     plan: dict[str, Any] = (
         planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     )

@@ -119,7 +119,7 @@ def finished(
         )
     one, two, dropped = _apart(one, two, paths, drop_overlap)
     loss, *others = _attacks(posterior, one, two)
-    audit = judged(posterior.guarantee, loss, confidence=confidence, canaries=False)
+    audit = judged(posterior.guarantee, loss, confidence=confidence)
     return Finished(audit=audit, shown=tuple(others), dropped=dropped, run=posterior.plan.get("run", ""))
 
 

@@ -29,6 +29,7 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/convex.py speed
+	$(BIN)/python benchmarks/shadows.py
 	$(BIN)/python benchmarks/accounts.py steps
 	$(BIN)/python benchmarks/accounts.py estimate
 
@@ -40,6 +41,8 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce triastcyn2020-figure4
 	$(BIN)/confide reproduce triastcyn2020-figure5
 	$(BIN)/confide reproduce wang2015-figure1
+	$(BIN)/confide reproduce wu2020-table1
+	$(BIN)/confide reproduce wu2020-table2
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/convex.py accuracy
 	$(BIN)/python benchmarks/accounts.py individual

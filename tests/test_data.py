@@ -342,6 +342,9 @@ def test_the_other_tables():
     assert np.bincount(german.y.astype(int)).tolist() == [700, 300]
     for x in (abalone.x, german.x):
         assert (x.min(), x.max()) == (-1, 1)
+    numeric = data.german_credit(numeric=True)
+    assert numeric.x.shape == (1_000, 24)
+    np.testing.assert_array_equal(numeric.y, german.y)
 
 
 @needs_data

@@ -11,7 +11,8 @@
 
 Each attack gives `Scores`: one number for each record, higher where it looks like a member. `mpl` is the leakage of
 wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,
-anything with `predict_proba`, or a function from X to probabilities.
+anything with `predict_proba`, or a function from X to probabilities. `networks` makes a trainer of many networks at
+once, for the attacker; they are not private.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from confide.audits.pools import one_by_one
 from confide.audits.scores import Scores
 from confide.audits.shadow import shadow
 from confide.audits.threshold import threshold, threshold_attack
+from confide.audits.training import networks
 from confide.audits.verdicts import Audit
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "lira",
     "losses",
     "mpl",
+    "networks",
     "one_by_one",
     "optimal",
     "probabilities",

@@ -1,4 +1,4 @@
-"""`confide reproduce`: the figures of the papers."""
+"""`confide reproduce`: the figures and tables of the papers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="li2019-figure1, li2019-figure2, triastcyn2020-figure1, -figure3, -figure4, -figure5 or "
-            "wang2015-figure1.",
+            help="li2019-figure1, li2019-figure2, triastcyn2020-figure1, -figure3, -figure4, -figure5, "
+            "wang2015-figure1, wu2020-table1 or -table2.",
             show_default=False,
         ),
     ],
@@ -23,7 +23,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Recompute a figure of the papers: claimed, measured, and why they differ. Takes minutes."""
+    """Recompute a figure or a table of the papers: claimed, measured, and why they differ. Takes minutes."""
     from confide import experiments
     from confide.experiments.reproduction import make_folder
 

@@ -66,6 +66,9 @@ SOURCES: dict[tuple[str, str], Source] = {
     ("german_credit", "german.data"): _uci(
         "statlog/german/german.data", "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871"
     ),
+    ("german_credit", "german.data-numeric"): _uci(
+        "statlog/german/german.data-numeric", "2752b044394958ab6dd193a0b56ca0f0b3a2d8bc7cb8c008e35a5e84bbec02f8"
+    ),
     ("mnist", "train-images-idx3-ubyte.gz"): _mnist(
         "train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
     ),

@@ -15,6 +15,8 @@ NAMES = (
     "triastcyn2020-figure4",
     "triastcyn2020-figure5",
     "wang2015-figure1",
+    "wu2020-table1",
+    "wu2020-table2",
 )
 
 

@@ -29,6 +29,7 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/convex.py speed
+	$(BIN)/python benchmarks/audits.py bounds
 	$(BIN)/python benchmarks/shadows.py
 	$(BIN)/python benchmarks/accounts.py steps
 	$(BIN)/python benchmarks/accounts.py estimate
@@ -46,6 +47,7 @@ reproduce: .venv/.test
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/convex.py accuracy
 	$(BIN)/python benchmarks/accounts.py individual
+	$(BIN)/python benchmarks/audits.py canaries
 	$(BIN)/python benchmarks/nuts.py
 
 # What the tests need includes what a run needs: one installation serves both.

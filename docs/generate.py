@@ -46,7 +46,13 @@ EVENTS = (
     "compose",
     "from_json",
 )
-MORE = {"confide.models": None, "confide.baselines": None, "confide.events": EVENTS, "confide.data": None}
+MORE = {
+    "confide.audits": None,
+    "confide.models": None,
+    "confide.baselines": None,
+    "confide.events": EVENTS,
+    "confide.data": None,
+}
 
 
 def commands(command: Any, path: tuple[str, ...] = ("confide",)) -> Iterator[tuple[str, Any]]:
@@ -67,7 +73,7 @@ def cli() -> str:
         "# Command line\n",
         "Every command, argument and option, read from the program by `docs/generate.py`. `confide COMMAND --help` "
         "shows the same in a terminal. A refusal is one line on standard error that says what was wrong and what to "
-        "do, and exit code 2.\n",
+        "do, and exit code 2. An audit that refutes a run's claim has exit code 3.\n",
     ]
     found = program()
     rows = [[f"[`{name}`](#{name.replace(' ', '-')})", _first_line(c.help)] for name, c in found if not _group(c)]
@@ -135,10 +141,16 @@ def python() -> str:
     ranks = {f"confide.{name}": rank for rank, name in enumerate(ORDER)}
     for home in sorted(homes, key=lambda home: (ranks.get(home, len(ranks)), home)):
         parts += [_module(home), *(_entry("confide", name, getattr(confide, name)) for name in homes[home])]
-    for home, names in MORE.items():
-        module = importlib.import_module(home)
-        parts += [_module(home), *(_entry(home, name, getattr(module, name)) for name in names or module.__all__)]
+        parts += _more(home, homes[home]) if home in MORE else []
+    for home in MORE:
+        parts += [] if home in homes else [_module(home), *_more(home, [])]
     return "\n".join(parts)
+
+
+def _more(home: str, known: list[str]) -> list[str]:
+    """What is public in a module, but not by the short name that is known already."""
+    module = importlib.import_module(home)
+    return [_entry(home, name, getattr(module, name)) for name in MORE[home] or module.__all__ if name not in known]
 
 
 def _module(home: str) -> str:

@@ -118,16 +118,17 @@ def test_null_of_folds(method):
     assert wrong <= allowed(300, 0.05)
 
 
+@pytest.mark.long
 def test_an_uncorrected_maximum_would_not_pass():
     """The best of many numbers of guesses, each at the full level: what the null test is there to catch."""
     generator = np.random.default_rng(13)
     wrong = 0
-    for _ in range(200):
-        scores, inside = bounds.shuffled(*gaussian_scores(generator, 120, 0.0), generator)
+    for _ in range(300):
+        scores, inside = bounds.joined(*gaussian_scores(generator, 120, 0.0), generator)
         wrong += any(
-            one_run.largest_epsilon(bounds.guessed(scores, inside, made), DELTA, 0.05) > 0 for made in range(10, 121, 5)
+            one_run.largest_epsilon(bounds.guessed(scores, inside, made), DELTA, 0.05) > 0 for made in range(6, 121, 3)
         )
-    assert wrong > allowed(200, 0.05)
+    assert wrong > allowed(300, 0.05)
 
 
 @pytest.mark.long
@@ -171,11 +172,18 @@ def test_clopper_pearson_knows_what_it_should():
 
 
 def test_ties_tell_nothing():
-    """Scores that do not differ, or hardly, with members first: their order must not count."""
+    """Scores that do not differ, or hardly: no key and no number of canaries may prove anything by their order."""
+    generator = np.random.default_rng(17)
     for method in bounds.METHODS:
-        assert audit_epsilon(np.zeros(300), np.zeros(300), delta=DELTA, method=method) == 0
-    rough = np.random.default_rng(17).integers(0, 2, (2, 400)).astype(float)
-    assert audit_epsilon(*rough, delta=DELTA, method="one-run") == 0
+        for m in (60, 1000, 1369, 1488):
+            inside = int(generator.binomial(m, 0.5))
+            for key in (0, 1, 24):
+                assert audit_epsilon(np.zeros(inside), np.zeros(m - inside), delta=DELTA, method=method, key=key) == 0
+    wrong = sum(
+        audit_epsilon(*generator.integers(0, 3, (2, 60)).astype(float), delta=DELTA, method="one-run") > 0
+        for _ in range(200)
+    )
+    assert wrong <= allowed(200, 0.05)
 
 
 def test_perfect_scores_and_infinite_ones():
@@ -190,6 +198,25 @@ def test_far_more_of_one_side_are_thinned():
     generator = np.random.default_rng(18)
     found = audit_epsilon(generator.normal(size=2000), generator.normal(size=200), delta=DELTA, method="one-run")
     assert found == 0
+    wrong = sum(
+        audit_epsilon(
+            generator.normal(size=12),
+            generator.normal(size=200),
+            delta=DELTA,
+            method="one-run",
+            confidence=0.9,
+            key=key,
+        )
+        > 0
+        for key in range(1000)
+    )
+    assert wrong <= allowed(1000, 0.1)
+
+
+def test_the_published_formula_is_not_used_where_it_is_false():
+    """Outputs that avoid the complement of who is in: total variation delta, and one guess in four is nearly sure."""
+    assert most_likely(0.0, 0.05, Guesses(4, 4, 1)) >= 0.984
+    assert one_run.binomial_p_value(0.0, 0.05, Guesses(4, 4, 1))[0] == 1
 
 
 def test_numbers_of_guesses():

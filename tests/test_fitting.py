@@ -259,3 +259,14 @@ def test_the_progress_bar_shows_speed_and_epsilon(capsys, chains):
     shown = capsys.readouterr().err
     assert "steps/s" in shown
     assert "epsilon 1" in shown
+
+
+@pytest.mark.parametrize("batch_size", [400, 500])
+def test_batches_that_hardly_ever_overflow_are_priced(batch_size):
+    """Buffers of whole chunks leave a chance of overflow that is smaller than any delta."""
+    x = np.zeros((2500, 2), np.float32)
+    budget = confide.Budget(epsilon=1.0, delta=1e-5)
+    model = confide.models.logistic_regression(2)
+    asked = confide.jobs.Asked(steps=50, batch_size=batch_size)
+    planned = confide.jobs.planned(model, (x, x[:, 0]), budget, confide.sgld(), asked, confide.noise.as_key(0))
+    assert confide.guarantee(planned.event, delta=1e-5).epsilon <= 1.0 + 1e-6

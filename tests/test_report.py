@@ -1,5 +1,6 @@
 """The report in a real browser: no errors, no network, readable on a phone and on paper, and true to its numbers."""
 
+import csv
 import json
 import re
 import shutil
@@ -13,10 +14,12 @@ import pytest
 import confide
 from browser import browser, needs_browser
 from confide import Refused, predictions, report, tables, tabular
+from confide.accountants import profile
+from confide.audits import finished
 from confide.report.effects import Effect
 from confide.report.page import axis, number, percent
 from confide.tabular import Request
-from patients import SCHEMA, write
+from patients import HEADER, SCHEMA, rows, write
 
 HOSTILE = '<script>alert("x")</script> & "y"'
 
@@ -54,7 +57,29 @@ def pages(home):
         "held-out": report.write(home / "run", held_out=home / "patients.csv"),
         "stages": report.write(home / "stages"),
         "hostile": report.write(home / "hostile"),
+        "audited": audited(home),
     }
+
+
+def with_canaries(home, name, apart):
+    """A copy of the run with canaries whose scores, in and out, lie so many standard deviations apart."""
+    shutil.copytree(home / "run", home / name)
+    generator = np.random.default_rng(1)
+    inside = generator.random(400) < 0.5
+    scores = generator.normal(apart * inside, 1.0)
+    kept = {"inside": inside.astype(int).tolist(), "scores": scores.tolist()}
+    (home / name / "canaries.json").write_text(json.dumps(kept))
+    return home / name
+
+
+def audited(home):
+    """A report with an audit by canaries, and one by rows."""
+    run = with_canaries(home, "audited", 0.6)
+    with (home / "others.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([HEADER, *rows(250, seed=5)])
+    found = finished.finished(run, home / "patients.csv", home / "others.csv", drop_overlap=True)
+    finished.save(found, finished.place(run))
+    return report.write(run, audit=home / "audited-audit.json")
 
 
 def test_what_single_records_spent_is_drawn_where_it_was_paid_for(home, pages):
@@ -186,6 +211,54 @@ def test_held_out_rows_are_kept_out_of_what_may_be_published(home, pages):
     shown = percent(judged.scores["accuracy"])
     assert shown in pages["held-out"].read_text()
     assert "<dt>Accuracy</dt>" not in pages["plain"].read_text()
+
+
+def test_an_audit_by_rows_is_kept_out_of_what_may_be_published(home, pages):
+    assert pages["audited"] == home / "audited-audit-report.html"
+    assert pages["audited"].stat().st_mode & 0o077 == 0
+    text = pages["audited"].read_text()
+    assert "Not for publication" in text
+    assert "By canaries" in text
+    assert "By records" in text
+    record = json.loads((home / "audited-audit.json").read_text())
+    for attack in (record["audit"]["scores"], *record["attacks"]):
+        assert f'{attack["name"]}</th><td class="n">{attack["auc"]:.3f}</td>' in text
+    with pytest.raises(Refused, match="lies in the run"):
+        report.write(home / "audited", home / "audited" / "x.html", audit=home / "audited-audit.json")
+    with pytest.raises(Refused, match="another run"):
+        report.write(home / "stages", audit=home / "audited-audit.json")
+
+
+@pytest.mark.parametrize(("apart", "colour"), [(0.0, "good"), (9.0, "bad")])
+def test_what_an_audit_shows_is_what_was_found(home, apart, colour):
+    """By canaries alone, which may be published."""
+    posterior, schema = tabular.load(with_canaries(home, f"apart-{apart:g}", apart))
+    audit, made = confide.audit(posterior), report.gathered(posterior, schema)
+    (shown,), text = made.evidence, report.rendered(made)
+    assert not made.confidential
+    assert "Not for publication" not in text
+    assert f'class="verdict {colour}"' in text
+    assert shown.sentence in audit.sentences()
+    marks = {mark.kind: mark.epsilon for mark in shown.marks}
+    assert marks["claim"] == audit.claimed
+    assert marks["reach"] == audit.reach
+    found = [audit.general_bound, audit.bound, audit.independent_bound]
+    assert [mark.epsilon for mark in shown.marks if mark.kind == "shown"] == found
+    priced = profile(posterior.guarantee.event, posterior.guarantee.neighbours, posterior.guarantee.accountant)
+    rates, most = np.array(shown.allowed).T
+    places = np.append(rates, shown.rates)
+    allowed = 1 - priced.trade_off(places)
+    assert np.allclose(most, allowed[: len(rates)])
+    assert np.all(most >= rates)
+    above = np.array(shown.low) > allowed[len(rates) :] + 1e-9
+    assert sum(shown.member_counts) == shown.members == len(audit.scores.members)
+    assert ("VIOLATION" in text) == np.any(above) == (colour == "bad")
+
+
+def test_without_an_audit_the_page_says_how_to_get_one(pages):
+    text = pages["plain"].read_text()
+    assert "Here is how we checked" in text
+    assert "No attack was tried" in text
 
 
 def test_the_ledger_as_it_is_now(home, tmp_path):

@@ -5,11 +5,13 @@ clip. So canaries are orthogonal to each other and to the data, one in a batch m
 guarantee allows, and a clip that does not cut is seen at once. Generalised linear models get one column a canary, and
 canaries go through the same closed form as all records; other models get a vector of further parameters.
 
-Each is in with probability 1/2. One that is out is a row that contributes nothing: the public number of records is the
-same whoever is in. Where neighbours replace a record, it is a row that pulls the other way.
+Each is in with probability 1/2. One that is out is a row that contributes nothing: whoever is in, the run sees as many
+rows. Where neighbours replace a record, it is a row that pulls the other way.
 
-The posterior of the model's own parameters is what it would have been: canaries have no gradient in them (but for one
-part in `LENGTH` along an intercept), and Langevin dynamics with another public number of records has the same law.
+The run is planned as without canaries: clip, step sizes, noise and sampling probability come from the number of
+records, and means over parameters are over the model's own. Canaries have no gradient in those (but for one part in
+`LENGTH` along an intercept), so that the posterior and the claim are what they would have been. Rows of canaries are
+spread evenly among the others, so that no part of a batch goes without.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,41 +32,61 @@ from confide.events import Neighbours
 from confide.models.model import Data, Linear, Model
 from confide.models.priors import Parameters
 
-LENGTH = 4096.0  # of a canary's gradient before it is clipped
+LENGTH = 2.0**20  # of a canary's gradient before it is clipped
+LONGEST = 2.0**10  # a clip that cuts it
 UP, DOWN, OUT = 2.0**100, -(2.0**100), 2.0**101  # labels that no record has, in the place of y
 LARGEST = 2**28  # numbers in a table with a column for each canary
-FEWEST = 8
+FEWEST, MOST = 30, 10**6
 
-_wanted: ContextVar[int | None] = ContextVar("canaries", default=None)
+
+class Wanted(NamedTuple):
+    number: int
+    fitted: list[Any]  # posteriors
+
+
+_wanted: ContextVar[Wanted | None] = ContextVar("canaries", default=None)
 
 
 @contextmanager
-def wanted(count: int) -> Iterator[None]:
-    """Whatever is fitted inside has so many canaries."""
-    token = _wanted.set(checks.count(canaries=count))
+def wanted(count: int) -> Iterator[list[Any]]:
+    """Whatever is fitted inside, in this thread, has so many canaries; the posteriors are in the list."""
+    found = Wanted(_checked(count), [])
+    token = _wanted.set(found)
     try:
-        yield
+        yield found.fitted
     finally:
         _wanted.reset(token)
 
 
 def asked(count: int | None) -> int:
     """How many a fit is to plant; 0 for none."""
-    count = _wanted.get() if count is None else count
-    if count is None or (isinstance(count, int) and count == 0):
-        return 0
-    if checks.count(canaries=count) < FEWEST:
-        raise Refused(f"canaries = {count} prove nothing: plant at least {FEWEST}, or none; 1000 are usual")
+    if count is None:
+        outside = _wanted.get()
+        return 0 if outside is None else outside.number
+    return 0 if isinstance(count, int) and not isinstance(count, bool) and count == 0 else _checked(count)
+
+
+def fitted(posterior: Any) -> None:
+    """Note a posterior for whoever wanted the canaries in it."""
+    outside = _wanted.get()
+    if outside is not None:
+        outside.fitted.append(posterior)
+
+
+def _checked(count: int) -> int:
+    if not FEWEST <= checks.count(canaries=count) <= MOST:
+        raise Refused(f"canaries = {count} is out of range: plant {FEWEST} to {MOST:,}, or none; 1000 are usual")
     return int(count)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planted:
-    """A model with parameters for the canaries, after its own, and the data with their rows, after all others."""
+    """A model with parameters for the canaries, after its own, and the data with their rows among all others."""
 
     model: Model
     data: Data  # as if all canaries were out
     count: int
+    places: np.ndarray  # rows of the canaries
     first: int  # coordinate of the first canary
     apart: int  # coordinates from one to the next
     replaced: bool
@@ -73,17 +95,31 @@ class Planted:
         """The data with these canaries in."""
         *others, labels = self.data
         labels = labels.copy()
-        labels[len(labels) - self.count :] = np.where(inside, UP, DOWN if self.replaced else OUT)
+        labels[self.places] = np.where(inside, UP, DOWN if self.replaced else OUT)
         return (*others, labels)
 
 
 def planted(model: Model, data: Data, count: int, size: int, neighbours: Neighbours) -> Planted:
     """The model and the data with canaries; `size` is the number of the model's own parameters."""
-    linear = model.linear
-    widened, arrays = _other(model, data, count) if linear is None else _linear(model, linear, data, count)
-    apart = 1 if linear is None else int(np.prod(linear.outputs, dtype=int))
-    replaced = neighbours == "replace-one"
-    return Planted(model=widened, data=arrays, count=count, first=size, apart=apart, replaced=replaced)
+    linear, rows = model.linear, len(data[0]) + count
+    places = (np.arange(count) * rows + rows // 2) // count
+    widened, arrays = _other(model, data, places) if linear is None else _linear(model, linear, data, places)
+    return Planted(
+        model=widened,
+        data=arrays,
+        count=count,
+        places=places,
+        first=size,
+        apart=1 if linear is None else int(np.prod(linear.outputs, dtype=int)),
+        replaced=neighbours == "replace-one",
+    )
+
+
+def _spread(array: np.ndarray, places: np.ndarray, filling: float) -> np.ndarray:
+    """The array with further rows at the places."""
+    result = np.full((len(array) + len(places), *array.shape[1:]), filling, array.dtype)
+    result[np.delete(np.arange(len(result)), places)] = array
+    return result
 
 
 def _pull(labels: jax.Array) -> jax.Array:
@@ -91,16 +127,18 @@ def _pull(labels: jax.Array) -> jax.Array:
     return jnp.where(jnp.abs(labels) == UP, jnp.sign(labels), 0.0)
 
 
-def _linear(model: Model, linear: Linear, data: Data, count: int) -> tuple[Model, Data]:
-    (x, y), own = data, data[0].shape[1]
+def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tuple[Model, Data]:
+    (x, y), own, count = data, data[0].shape[1], len(places)
     if (len(x) + count) * (own + count) > LARGEST:
         raise Refused(
             f"{count} canaries need as many columns for {len(x):,} records: plant fewer, or audit with fewer records"
         )
+    if np.any(np.abs(y) >= UP / 2):
+        raise Refused(f"canaries: y is above {UP / 2:.0e} somewhere, where their marks are: rescale it")
     wide = np.zeros((len(x) + count, own + count), np.float32)
-    wide[: len(x), :own] = x
-    wide[len(x) + np.arange(count), own + np.arange(count)] = LENGTH
-    labels = np.concatenate([y.astype(np.float32), np.full(count, OUT, np.float32)])
+    wide[:, :own] = _spread(x, places, 0.0)
+    wide[places, own + np.arange(count)] = LENGTH
+    labels = _spread(y.astype(np.float32), places, OUT)
 
     def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
         known = jnp.abs(labels) < UP
@@ -134,16 +172,23 @@ def _linear(model: Model, linear: Linear, data: Data, count: int) -> tuple[Model
     return replace(widened, linear=closed), (wide, labels)
 
 
-def _other(model: Model, data: Data, count: int) -> tuple[Model, Data]:
-    rows = len(data[0])
-    padded = tuple(np.concatenate([array, np.zeros((count, *array.shape[1:]), array.dtype)]) for array in data)
-    which = np.concatenate([np.full(rows, -1, np.int32), np.arange(count, dtype=np.int32)])
-    labels = np.concatenate([np.zeros(rows, np.float32), np.full(count, OUT, np.float32)])
+def _other(model: Model, data: Data, places: np.ndarray) -> tuple[Model, Data]:
+    count, rows = len(places), len(data[0])
+    padded = tuple(_spread(array, places, 0) for array in data)
+    which = np.full(rows + count, -1, np.int32)
+    which[places] = np.arange(count)
+    labels = _spread(np.zeros(rows, np.float32), places, OUT)
 
     def log_likelihood(parameters: Parameters, *row: Any) -> jax.Array:
         *own, place, label = row
-        real = model.log_likelihood(parameters[0], *own)
-        return jnp.where(place < 0, real, -LENGTH * _pull(label) * parameters[1][place])
+
+        def real() -> jax.Array:
+            return model.log_likelihood(parameters[0], *own)
+
+        def canary() -> jax.Array:
+            return (-LENGTH * _pull(label) * parameters[1][place]).astype(jax.eval_shape(real).dtype)
+
+        return jax.lax.cond(place < 0, real, canary)  # of two gradients one is taken: the other may be no number
 
     def widen(parameters: Parameters) -> Parameters:
         return parameters, jnp.zeros(count, jnp.float32)

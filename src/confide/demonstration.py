@@ -44,13 +44,15 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
         epsilon=2.0,
         delta=5e-6,
         chains=4,
+        steps=1000,
+        canaries=500,
         ledger=str(ledger.path),
         dataset=DATASET,
     )
     if verbose:
         print(
             f"confide fit {folder}/patients.csv --schema {folder}/schema.toml --epsilon 2 --delta 5e-6 --chains 4 \\\n"
-            f"    --ledger {folder}/ledger.db --dataset '{DATASET}' --out {folder}/run",
+            f"    --steps 1000 --canaries 500 --ledger {folder}/ledger.db --dataset '{DATASET}' --out {folder}/run",
             file=sys.stderr,
         )
     posterior = tabular.fit(request, verbose=verbose)
@@ -60,7 +62,8 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
     judged = predictions.evaluate(posterior, described, tables.open_table(folder / "others.csv"))
     made = report.gathered(posterior, described)
     assert posterior.guarantee is not None
-    scores = judged.scores
+    scores, (audited,) = judged.scores, made.evidence
+    shown = [mark.epsilon for mark in audited.marks if mark.kind == "shown"][1]
     return Shown(
         page,
         (
@@ -69,8 +72,11 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
             f"would tell {scores['share of the most common label']:.0%}.",
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
-            f"Here is how we checked: the price was computed again from guarantee.json alone, epsilon "
-            f"{accounting.verify(posterior.guarantee):.4g} at delta {posterior.guarantee.delta:.2g}, and the ledger "
-            f"has epsilon {ledger.left(DATASET).epsilon:.3g} left for these people.",
+            f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "
+            f"shows, with {audited.confidence:.0%} confidence, an epsilon of {shown:.2g} or more, where "
+            f"{posterior.guarantee.epsilon:.4g} is claimed ({audited.verdict[0].lower()}{audited.verdict[1:-1]}); the "
+            f"price was computed again from guarantee.json alone, epsilon {accounting.verify(posterior.guarantee):.4g} "
+            f"at delta {posterior.guarantee.delta:.2g}; "
+            f"and the ledger has epsilon {ledger.left(DATASET).epsilon:.3g} left for these people.",
         ),
     )

@@ -13,11 +13,15 @@ from confide.checks import Refused
 
 
 @contextmanager
-def written(path: Path) -> Iterator[TextIO]:
-    """A text file that takes the place of `path` when it is complete; refused where it cannot be written."""
+def written(path: Path, private: bool = False) -> Iterator[TextIO]:
+    """A text file that takes the place of `path` when it is complete; refused where it cannot be written.
+
+    A private one can be read by its owner alone, from the moment it exists.
+    """
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with draft.open("x", newline="", encoding="utf-8") as file:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

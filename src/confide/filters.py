@@ -30,7 +30,8 @@ class Game:
 
     One that does adds `clip` to its coordinate whenever it is in the batch; one that does not adds nothing, or takes
     `clip` away where it is `replaced`. The score is the log likelihood ratio, summed over the steps: no attack is
-    better (Neyman and Pearson).
+    better (Neyman and Pearson). Beside it come the sums by which the mechanism itself is tested. All by the noise that
+    is claimed, whatever was drawn.
     """
 
     first: int  # coordinate of the first canary
@@ -41,10 +42,12 @@ class Game:
     replaced: bool
 
     def told(self, noisy: jax.Array, scale: jax.Array) -> jax.Array:
-        """What one noisy sum tells of every canary."""
+        """What one noisy sum tells of every canary: score, z = sum / noise, z^2, and sum / clip."""
         seen = noisy[self.first : self.first + self.apart * self.count : self.apart]
-        present = self._likelihood(seen, scale)
-        return present - self._likelihood(-seen, scale) if self.replaced else present
+        score = self._likelihood(seen, scale)
+        if self.replaced:
+            score = score - self._likelihood(-seen, scale)
+        return jnp.stack([score, seen / scale, jnp.square(seen / scale), seen / self.clip])
 
     def _likelihood(self, seen: jax.Array, scale: jax.Array) -> jax.Array:
         """log of (density with it) / (density with an empty place)."""
@@ -85,10 +88,10 @@ class Seen(NamedTuple):
 
     distances: np.ndarray | None  # (chains, steps, samples)
     spent: np.ndarray | None  # (chains, records)
-    told: np.ndarray | None = None  # (chains, canaries)
+    told: np.ndarray | None = None  # (chains, 4, canaries): see `Game.told`
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Notes:
     """Of one step, filled while it is traced, when the step asks for its gradient, which it does once."""
 
@@ -99,7 +102,8 @@ class Notes:
     spent: jax.Array | None
     limits: Limits | None
     secure: bool
-    game: Game | None = None
+    game: Game | None
+    claimed: jax.Array  # standard deviation of the noise that this step is priced for
     distances: jax.Array | None = None
     told: jax.Array | None = None
     seen: bool = False
@@ -125,10 +129,10 @@ class Notes:
         self.spent = jnp.where(within, after, self.limits.limit)
         return jnp.where(within, norms, jnp.float32(0))
 
-    def hear(self, noisy: jax.Array, scale: jax.Array) -> None:
+    def hear(self, noisy: jax.Array) -> None:
         """Note what the noisy sum tells of the canaries."""
         if self.game is not None:
-            self.told = self.game.told(noisy, scale)
+            self.told = self.game.told(noisy, self.claimed)
 
     def look(self, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
         """Note what the records that were picked contribute at this position."""

@@ -146,8 +146,9 @@ def completed(
     arrays = checked_data(model, data)
     own, count = model, planting.asked(canaries)
     if count:
-        size = jobs.unraveller(model, arrays, noises.as_key(0))[0].size
-        planted = planting.planted(model, arrays, count, size, budget.neighbours)
+        flat, unravel = jobs.unraveller(model, arrays, noises.as_key(0))
+        jobs.check_likelihood(model, arrays, flat, unravel)  # of the model as it was given
+        planted = planting.planted(model, arrays, count, flat.size, budget.neighbours)
         model, arrays, asked = planted.model, planted.data, asked._replace(canaries=planted)
     resumed = None if place is None else checkpoints.read(place)
     start, source = _keys(noise, key, resumed)
@@ -213,14 +214,31 @@ def completed(
     found = job.diagnostics
     if found is not None and verbose:
         print(statements.hidden(found), file=sys.stderr)
-    told = None if job.seen is None or job.seen.told is None else job.seen.told.sum(axis=0)
-    return Posterior(
+    posterior = Posterior(
         draws=_unravelled(model, arrays, kept),
         guarantee=guarantee,
         plan=plan,
         model=own if count else model,
-        canaries=None if told is None else Canaries(inside, told),
+        canaries=None if asked.canaries is None else _told(job, inside, asked.canaries.replaced),
         diagnostics=found,
+    )
+    planting.fitted(posterior)
+    return posterior
+
+
+def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
+    """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
+    scores, sums, squares, pulls = np.moveaxis(job.seen.told, 1, 0)
+    return Canaries(
+        inside=inside,
+        scores=scores.sum(axis=0),
+        sums=sums,
+        squares=squares,
+        pulls=pulls,
+        steps=job.steps,
+        spread=float(np.sum(np.square(job.kernel.controls.noise / job.setting.clip))),
+        sampling_probability=job.setting.sampling_probability,
+        replaced=replaced,
     )
 
 

@@ -54,9 +54,22 @@ class Setting:
     dimension: int  # number of parameters
     prior: Callable[[jax.Array], jax.Array]  # gradient of -log prior at a flat position
     secure: bool = False
+    others: int = 0  # rows that are no records: canaries
+    own: int | None = None  # how many of the parameters, from the first, are the model's: all unless there are canaries
+
+    @property
+    def rows(self) -> int:
+        """What batches are drawn from."""
+        return self.n + self.others
+
+    @property
+    def size(self) -> int:
+        """The number of the model's own parameters."""
+        return self.dimension if self.own is None else self.own
 
     @property
     def expected_batch(self) -> float:
+        """Of records."""
         return self.n * self.sampling_probability
 
 
@@ -77,7 +90,7 @@ class Oracle:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
         noisy = self._noisy(position, scale, factor)
         if self.notes is not None:
-            self.notes.hear(noisy, scale)
+            self.notes.hear(noisy)
         return noisy
 
     def _noisy(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None) -> jax.Array:

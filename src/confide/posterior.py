@@ -42,17 +42,29 @@ class ExactnessWarning(UserWarning):
 
 
 class Canaries(NamedTuple):
-    """Whether each canary was in, and its score: the higher, the more it looks like it."""
+    """Whether each canary was in, and what the noisy sums of the run told of it.
+
+    With s the noise that a step is priced for, c the clip, and x the coordinate of a canary in a noisy sum:
+    """
 
     inside: np.ndarray
-    scores: np.ndarray
+    scores: np.ndarray  # the higher, the more it looks like being in
+    sums: np.ndarray  # (chains, canaries), sum of x / s over the steps
+    squares: np.ndarray  # (chains, canaries), sum of (x / s)^2
+    pulls: np.ndarray  # (chains, canaries), sum of x / c
+    steps: int
+    spread: float  # sum of (s / c)^2
+    sampling_probability: float
+    replaced: bool  # those that are out pull the other way
 
     def to_json(self) -> dict[str, Any]:
-        return {"inside": self.inside.astype(int).tolist(), "scores": self.scores.tolist()}
+        arrays = {name: getattr(self, name).tolist() for name in ("scores", "sums", "squares", "pulls")}
+        return {**self._asdict(), **arrays, "inside": self.inside.astype(int).tolist()}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Canaries:
-        return cls(np.array(record["inside"], bool), np.array(record["scores"], np.float64))
+        arrays = {name: np.array(record[name], np.float64) for name in ("scores", "sums", "squares", "pulls")}
+        return cls(**{**record, **arrays, "inside": np.array(record["inside"], bool)})
 
 
 class Diagnostics(NamedTuple):

@@ -52,6 +52,7 @@ class Request:
     account: tuple[str, ...] = ("dp",)
     stretch: float | None = None
     histogram: float | None = None
+    canaries: int | None = None
     ledger: str | None = None
     dataset: str | None = None
     delimiter: str | None = None
@@ -163,7 +164,7 @@ def _by_itself(described: Schema, request: Request, budget: Budget, records: int
     what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
     """
     draws = (request.draws or jobs.DRAWS) * request.chains
-    asked = (request.batch_size, request.burn_in, request.temperature, request.clip)
+    asked = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries)
     if draws > FEW or any(value is not None for value in asked) or not budget.delta or set(request.account) != {"dp"}:
         return "sgld", None
     model = chosen_model(described, request, bounded=True)

@@ -41,7 +41,7 @@ class Carry(NamedTuple):
     draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
-    told: jax.Array | None  # of each canary, where there are any
+    told: jax.Array | None  # (4, canaries), where there are any
 
 
 class Drawn(NamedTuple):
@@ -115,7 +115,17 @@ class Job:
             if self.watch:
                 data, reach, limits = prepared
                 looked, whole = (None if found is None else found[i] for found in (picked, joined))
-                notes = Notes(data, reach, looked, whole, carry.spent, limits, self.setting.secure, self.watch.game)
+                notes = Notes(
+                    data=data,
+                    reach=reach,
+                    picked=looked,
+                    joined=whole,
+                    spent=carry.spent,
+                    limits=limits,
+                    secure=self.setting.secure,
+                    game=self.watch.game,
+                    claimed=controls.noise[t],
+                )
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
                 data=prepared[0],
@@ -148,7 +158,7 @@ class Job:
         rows = None
         if self.buffer is not None:
             q = self.setting.sampling_probability
-            rows = batches.poisson(batch_key, n=self.setting.n, q=q, size=self.buffer, steps=self.block)
+            rows = batches.poisson(batch_key, n=self.setting.rows, q=q, size=self.buffer, steps=self.block)
         picked = None
         if self.watch.samples:
             shape = (self.block, self.watch.samples)
@@ -161,7 +171,7 @@ class Job:
         rows = (
             None
             if uniform is None
-            else batches.from_uniform(uniform, self.setting.n, self.setting.sampling_probability)
+            else batches.from_uniform(uniform, self.setting.rows, self.setting.sampling_probability)
         )
         return Drawn(rows, units, None, picked)
 
@@ -176,7 +186,7 @@ class Job:
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
-        told = None if self.watch.game is None else jnp.zeros((chains, self.watch.game.count), jnp.float64)
+        told = None if self.watch.game is None else jnp.zeros((chains, 4, self.watch.game.count), jnp.float64)
         carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told)
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 

@@ -17,7 +17,11 @@ FEW = 3  # records for each parameter: fewer say little
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
     """The plan for the terminal."""
     budget, first = plan["budget"], plan.get("first")
-    lines = [f"{plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by {plan['sampler']}"]
+    beside = f" and {plan['canaries']} canaries" if "canaries" in plan else ""
+    lines = [
+        f"{plan['model']} with {plan['parameters']} parameters on {plan['records']} records{beside}, "
+        f"by {plan['sampler']}"
+    ]
     if first is not None:
         lines += [f"each chain starts at a draw by {first['sampler']}, then {plan['then']}:", *_course(first)]
     lines += _course(plan)
@@ -41,7 +45,7 @@ def _course(plan: dict[str, Any]) -> list[str]:
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
-    full = plan["batch_size"] == plan["records"]
+    full = plan["batch_size"] == plan["records"] + plan.get("canaries", 0)
     batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
     steps = f"{plan['chains']} x {plan['steps']} steps of size {size}, {batches}, clip {plan['clip']:g}"
     if "likelihood_power" not in plan:

@@ -157,6 +157,7 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
             ledger=request.ledger,
             dataset=request.dataset,
             noise=request.noise,
+            canaries=request.canaries,
             checkpoint=checkpoint,
             checkpoint_seconds=request.checkpoint_seconds,
             progress=progress,

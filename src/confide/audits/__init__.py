@@ -7,7 +7,9 @@
 | `shadow` | predictions, records like the target's, its training | log odds, learnt from other models |
 | `lira` | the same | log likelihood ratio over models with a record and without it |
 
-Each gives `Scores`: one number for each record, higher where it looks more like a member. `mpl` is the leakage of
+`audit_epsilon` turns scores into a lower bound on epsilon; `audit` plants canaries in a run and judges its claim.
+
+Each attack gives `Scores`: one number for each record, higher where it looks like a member. `mpl` is the leakage of
 wu2020. Members and nonmembers are pairs (X, y); `distinct` looks for records that are both. The model is a `Posterior`,
 anything with `predict_proba`, or a function from X to probabilities. `networks` makes a trainer of many networks at
 once, for the attacker; they are not private.
@@ -15,23 +17,25 @@ once, for the attacker; they are not private.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from confide.audits.bounds import audit_epsilon
 from confide.audits.lira import lira
 from confide.audits.losses import OverlapWarning, distinct, draw_losses, losses, probabilities
 from confide.audits.optimal import Mpl, mpl, optimal, theorem1
+from confide.audits.planted import audit
 from confide.audits.pools import one_by_one
 from confide.audits.scores import Scores
 from confide.audits.shadow import shadow
 from confide.audits.threshold import threshold, threshold_attack
-
-if TYPE_CHECKING:
-    from confide.audits.training import networks
+from confide.audits.training import networks
+from confide.audits.verdicts import Audit
 
 __all__ = [
+    "Audit",
     "Mpl",
     "OverlapWarning",
     "Scores",
+    "audit",
+    "audit_epsilon",
     "distinct",
     "draw_losses",
     "lira",
@@ -46,12 +50,3 @@ __all__ = [
     "threshold",
     "threshold_attack",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """What needs JAX is imported when first used."""
-    if name == "networks":
-        from confide.audits.training import networks
-
-        return networks
-    raise AttributeError(f"module 'confide.audits' has no attribute {name!r}")

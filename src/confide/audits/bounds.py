@@ -54,12 +54,12 @@ def audit_epsilon(
     Args:
         member_scores: of canaries that were in; higher looks more like a member.
         nonmember_scores: of canaries that were not. For one run each canary is in with probability 1/2, independently;
-            where one side is far larger it was not so, and a random part of it is used.
+            where one side is far larger it was not so, and a random part of both is used.
         delta: of the guarantee that is audited.
         method: see `confide.audits.bounds`.
         thresholds: "fixed", or as the literature does "split" or "folds"; for "clopper-pearson" always fixed.
         sides: "members" guesses "in" alone, for scores that say nothing about who was out.
-        key: decides ties, parts and folds; the bound holds for each, so do not look for the best.
+        key: decides parts and folds; do not look for the best. Ties are broken against the auditor.
 
     >>> generator = np.random.default_rng(0)
     >>> members, others = generator.normal(1.5, 1, 500), generator.normal(0, 1, 500)
@@ -76,9 +76,12 @@ def audit_epsilon(
         return many_runs.largest_epsilon(members, nonmembers, delta, level)
     if delta == 0 and method == "one-run-fdp":
         raise Refused("delta = 0: Gaussian-DP has no finite epsilon there: give a delta above 0, or take 'one-run'")
-    scores, inside = shuffled(members, nonmembers, np.random.default_rng(key))
+    scores, inside = joined(members, nonmembers, np.random.default_rng(key))
     if len(scores) < FEWEST:
         return 0.0
+    if thresholds != "fixed":
+        order = np.random.default_rng(key).permutation(len(scores))
+        scores, inside = scores[order], inside[order]
     parts = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
     found = parts(scores, inside, level, Test(method, delta), sides == "both")
     return accounting.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
@@ -104,23 +107,31 @@ class Test:
         )
 
 
-def shuffled(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
-    """Scores in a random order, so that ties do not tell who is in, and who is; as many of one side as of the other
-    where membership was no fair coin."""
+def joined(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
+    """All scores, and who is in. Where membership was no fair coin, a random part for which it is one.
+
+    Exactly as many of one side as of the other would not be: right guesses would then come in twos.
+    """
     sizes = len(members), len(nonmembers)
     if abs(sizes[0] - sizes[1]) > UNLIKELY * math.sqrt(sum(sizes)):
         fewest = min(sizes)
-        members, nonmembers = (generator.permutation(side)[:fewest] for side in (members, nonmembers))
+        total = max(2, math.floor(2 * fewest - 3 * math.sqrt(2 * fewest)))
+        inside = min(int(generator.binomial(total, 0.5)), fewest)
+        outside = min(total - inside, fewest)
+        members, nonmembers = generator.permutation(members)[:inside], generator.permutation(nonmembers)[:outside]
     scores = np.concatenate([members, nonmembers])
-    order = generator.permutation(len(scores))
-    return scores[order], (np.arange(len(scores)) < len(members))[order]
+    return scores, np.arange(len(scores)) < len(members)
 
 
 def guessed(scores: np.ndarray, inside: np.ndarray, made: int, both: bool = True) -> Guesses:
-    """The highest are guessed to be in, the lowest to be out."""
+    """The highest are guessed to be in, the lowest to be out.
+
+    Among equal scores those are guessed that make the guesses wrong: no order that is fixed before the coins does
+    worse, so that ties cannot tell who is in.
+    """
     made = min(made, len(scores))
     low = made // 2 if both else 0
-    order = np.argsort(scores, kind="stable")
+    order = np.lexsort((~inside, scores))  # members first: last among those guessed "in", first among those "out"
     right = np.sum(inside[order[len(scores) - (made - low) :]]) + np.sum(~inside[order[:low]])
     return Guesses(len(scores), made, int(right))
 

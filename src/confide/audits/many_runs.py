@@ -34,6 +34,6 @@ def largest_epsilon(members: np.ndarray, nonmembers: np.ndarray, delta: float, l
 
 def _at(inside: np.ndarray, ordered: np.ndarray, k: int, delta: float, level: float) -> float:
     found = int(np.sum(inside > ordered[-k]))
-    highest = float(stats.beta.ppf(1 - level / 2, k, len(ordered) - k + 1))
+    highest = float(stats.beta.isf(level / 2, k, len(ordered) - k + 1))
     lowest = float(stats.beta.ppf(level / 2, found, len(inside) - found + 1)) if found else 0.0
     return math.log((lowest - delta) / highest) if lowest > delta and lowest - delta > highest else 0.0

@@ -16,13 +16,12 @@ from confide.posterior import Posterior
 def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, confidence: float = 0.95) -> Audit:
     """Try to refute the guarantee of a run, by canaries planted in it, each with probability 1/2.
 
-    The run is a real one: it is charged to its ledger, and its posterior is in every respect that of a run without
+    The run is a real one: it is charged to its ledger, and its claim and its posterior are those of a run without
     canaries. Every step's noisy sum is looked at, as whoever gets all iterates can, and scored by the likelihood ratio,
     which no attack surpasses. What is found is computed from what the guarantee covers, so it may be published.
 
     Args:
-        fit_call: runs `confide.fit` once and returns what it returned, or an estimator that it is in; or a posterior
-            that was fitted with `canaries`.
+        fit_call: runs `confide.fit` once, or an estimator that does; or a posterior that was fitted with `canaries`.
         canaries: how many are planted; more prove more.
         confidence: that a lower bound is not above the truth, and that a true claim is not called suspect.
 
@@ -31,25 +30,26 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
     >>> X, y = np.eye(4, dtype="float32")[np.arange(400) % 4], np.arange(400) % 2
     >>> model, budget = models.logistic_regression(4), Budget(epsilon=4, delta=1e-5)
     >>> found = audit(lambda: fit(model, (X, y), budget, steps=500, key=1, verbose=False))
-    >>> found.verdict, found.claimed <= 4, found.bound > 1
+    >>> found.verdict, found.claimed <= 4, found.bound > 0.5
     ('not refuted', True, True)
     """
     confidence = checks.probability(confidence=confidence)
-    if not isinstance(fit_call, Posterior):
-        if not callable(fit_call):
-            raise Refused("fit_call is no function: give one without arguments, such as lambda: confide.fit(...)")
-        with planting.wanted(canaries):
-            result = fit_call()
+    if isinstance(fit_call, Posterior):
+        posterior = fit_call
+    elif callable(fit_call):
+        with planting.wanted(canaries) as fitted:
+            posterior = fit_call()
+        if not isinstance(posterior, Posterior):  # an estimator, or whatever else it made of it
+            posterior = fitted[-1] if fitted else None
     else:
-        result = fit_call
-    posterior = result if isinstance(result, Posterior) else getattr(result, "posterior_", None)
-    if not isinstance(posterior, Posterior) or posterior.guarantee is None:
-        raise Refused("fit_call gave no private posterior: let it return what confide.fit returns")
+        raise Refused("fit_call is no function: give one without arguments, such as lambda: confide.fit(...)")
+    if posterior is None or posterior.guarantee is None:
+        raise Refused("fit_call fitted nothing private: let it call confide.fit once, in its own thread")
     if posterior.canaries is None:
         raise Refused(
             "the posterior has no canaries: call confide.fit inside fit_call, or fit it with canaries=1000 beforehand"
         )
-    return judged(posterior.guarantee, scores(posterior), confidence=confidence, canaries=True)
+    return judged(posterior.guarantee, scores(posterior), confidence=confidence, canaries=posterior.canaries)
 
 
 def scores(posterior: Posterior) -> Scores:

@@ -1,14 +1,15 @@
 """`Audit`: the claim, what an attack proved against it, and the verdict.
 
 **The verdict is a test of the claim itself.** The run's own privacy profile, not a Gaussian that is near it, is the
-hypothesis: points (epsilon, delta) of it, all of which it claims at once. Two tests share the level:
+hypothesis: points (epsilon, delta) of it, all of which it claims at once. These tests share the level equally:
 
 - as many right guesses as there were (`confide.audits.one_run`), which takes nothing for granted but the profile;
 - for canaries also pairs of one that is in and one that is out, put together at random. Noise that is independent from
   parameter to parameter, as the mechanism says it is, makes the scores of canaries independent, and no score has an
   area under its curve above that of the claim, A = integral of F (F(x) the largest true positive rate at a false
   positive rate of x). So the pairs in which the one that is in scores higher are at most Binomial(pairs, A): exact, and
-  much stronger. For records it would be wrong, since one model scores them all.
+  much stronger. For records it would be wrong, since one model scores them all;
+- for canaries also the tests of the mechanism itself (`confide.audits.mechanism`).
 
 A run that keeps its promise is called a violation once in a thousand audits at most (`ALARM`), since a false alarm is
 dear and a real violation that small is found by more canaries; it is called suspect with probability 1 - confidence at
@@ -25,10 +26,11 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from confide import accountants, accounting
-from confide.audits import bounds, one_run
+from confide.audits import bounds, mechanism, one_run
 from confide.audits.one_run import Guesses
 from confide.audits.scores import Scores
 from confide.budget import Guarantee
+from confide.posterior import Canaries
 
 ALARM = 0.001
 STEPS = 20_000  # of the integral: it is at most so much too large
@@ -45,7 +47,8 @@ class Audit:
         general_bound: the same whatever the mechanism, by one-run (epsilon, delta)-DP.
         independent_bound: the same as `bound` if, beyond that, noise is independent from parameter to parameter: from
             pairs of canaries. None for records.
-        p_value: how likely so many right guesses are at the most, if the claim holds.
+        p_value: how likely what was found is at the most, if the claim holds: the least of `tests` times their number.
+        tests: the p-value of each test.
         reach: about what `bound` would be for a run that reveals all it claims, in the middle.
         scores: of the canaries, or of members and others.
         canaries: whether they were canaries, planted at random: then all this may be published.
@@ -58,6 +61,7 @@ class Audit:
     general_bound: float
     independent_bound: float | None
     p_value: float
+    tests: dict[str, float]
     reach: float
     scores: Scores
     canaries: bool
@@ -85,22 +89,22 @@ class Audit:
         """The result in plain language."""
         m = len(self.scores.members) + len(self.scores.nonmembers)
         what = f"{m:,} canaries" if self.canaries else f"{m:,} records"
+        by = f", by the test of {min(self.tests, key=self.tests.__getitem__)}"
         if self.violated:
-            verdict = (
-                f"VIOLATION: if the claim holds, so many right guesses have a probability of {self.p_value:.2g}. "
-                + ("Do not publish the run." if self.canaries else "Or members and others differ in other ways.")
+            verdict = f"VIOLATION: if the claim holds, what was found has a probability of {self.p_value:.2g}{by}. " + (
+                "Do not publish the run." if self.canaries else "Or members and others differ in other ways."
             )
         elif self.verdict == "suspect":
             verdict = (
-                f"SUSPECT: so many right guesses have a probability of {self.p_value:.2g} at most if the claim holds, "
+                f"SUSPECT: if the claim holds, what was found has a probability of {self.p_value:.2g}{by}, "
                 f"and one honest run in {1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with "
                 "more of them."
             )
         else:
-            verdict = (
-                f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: a run that reveals all "
-                f"it claims would have shown a bound of about {self.reach:.2g}."
-            )
+            shown = f"a run that reveals all it claims would have shown a bound of about {self.reach:.2g}"
+            if not self.canaries:
+                shown += " to the best attack, and this one may be far from it"
+            verdict = f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: {shown}."
         assumed = (
             "Canaries were in or out by a fair coin, so this holds without any assumption on the records."
             if self.canaries
@@ -130,6 +134,7 @@ class Audit:
             **told,
             "independent_bound": self.independent_bound,
             "p_value": self.p_value,
+            "tests": self.tests,
             "reach": self.reach,
             "verdict": self.verdict,
             "canaries": self.canaries,
@@ -138,11 +143,12 @@ class Audit:
         }
 
 
-def judged(guarantee: Guarantee, scores: Scores, *, confidence: float, canaries: bool, key: int = 0) -> Audit:
-    """The claim against the scores; `key` puts pairs together and decides ties."""
+def judged(
+    guarantee: Guarantee, scores: Scores, *, confidence: float, canaries: Canaries | None = None, key: int = 0
+) -> Audit:
+    """The claim against the scores, and against all that was told of canaries where they are those."""
     level, delta = 1 - confidence, guarantee.delta
-    shuffled, inside = bounds.shuffled(scores.members, scores.nonmembers, np.random.default_rng(key))
-    m = len(shuffled)
+    joined, inside = bounds.joined(scores.members, scores.nonmembers, np.random.default_rng(key))
 
     def found(method: bounds.Method) -> float:
         if delta == 0 and method == "one-run-fdp":
@@ -151,17 +157,16 @@ def judged(guarantee: Guarantee, scores: Scores, *, confidence: float, canaries:
             scores.members, scores.nonmembers, delta=delta, confidence=confidence, method=method, key=key
         )
 
-    profile = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
-    points = profile.points()
+    points = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant).points()
     claim = one_run.envelope(*points)
-    p_values = [
-        float(one_run.p_value(claim, bounds.guessed(shuffled, inside, made))[0]) / share
-        for made, share in bounds.numbers(m).items()
+    guesses = [
+        float(one_run.p_value(claim, bounds.guessed(joined, inside, made))[0]) / share
+        for made, share in bounds.numbers(len(joined)).items()
     ]
-    independent = None
-    if canaries:
-        pairs = Pairs.among(shuffled, inside)
-        p_values = [2 * p for p in (*p_values, pairs.p_value(area(*points)))]
+    tests, independent = {"guesses": min(1.0, *guesses)}, None
+    if canaries is not None:
+        pairs = Pairs.among(scores)
+        tests |= {"pairs": pairs.p_value(area(*points)), **mechanism.p_values(canaries)}
         independent = 0.0 if delta == 0 else pairs.bound(delta, level)
     return Audit(
         claimed=guarantee.epsilon,
@@ -170,10 +175,11 @@ def judged(guarantee: Guarantee, scores: Scores, *, confidence: float, canaries:
         bound=found("one-run-fdp"),
         general_bound=found("one-run"),
         independent_bound=independent,
-        p_value=min(1.0, *p_values),
-        reach=0.0 if delta == 0 else reach(guarantee.epsilon, delta, m, level),
+        p_value=min(1.0, len(tests) * min(tests.values())),
+        tests=tests,
+        reach=reach(guarantee.epsilon, delta, len(joined), level),
         scores=scores,
-        canaries=canaries,
+        canaries=canaries is not None,
     )
 
 
@@ -184,10 +190,10 @@ class Pairs(NamedTuple):
     won: int
 
     @classmethod
-    def among(cls, scores: np.ndarray, inside: np.ndarray) -> Pairs:
-        """The scores are in a random order."""
-        number = int(min(np.sum(inside), np.sum(~inside)))
-        return cls(number, int(np.sum(scores[inside][:number] > scores[~inside][:number])))
+    def among(cls, scores: Scores) -> Pairs:
+        """Of canaries in the order in which they were planted, which says nothing of their scores."""
+        number = min(len(scores.members), len(scores.nonmembers))
+        return cls(number, int(np.sum(scores.members[:number] > scores.nonmembers[:number])))
 
     def p_value(self, area: float) -> float:
         return float(stats.binom.sf(self.won - 1, self.number, area))
@@ -212,6 +218,8 @@ def reach(epsilon: float, delta: float, canaries: int, level: float) -> float:
     >>> round(reach(4.0, 1e-5, 1000, 0.05), 1)
     2.2
     """
+    if epsilon <= 0 or delta <= 0:
+        return 0.0
     mu = accounting.gdp_mu(epsilon, delta)
     made, share = max(bounds.numbers(canaries).items(), key=lambda item: item[1])
 

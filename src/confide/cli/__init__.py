@@ -12,7 +12,7 @@ import typer
 
 from confide import __version__
 from confide.checks import Refused
-from confide.cli import datasets, ledgers, prices, reproductions, runs, schemas
+from confide.cli import audits, datasets, ledgers, prices, reproductions, runs, schemas
 
 app = typer.Typer(
     name="confide",
@@ -28,6 +28,7 @@ for command in (
     runs.resume,
     runs.predict,
     runs.report,
+    audits.audit,
     runs.verify,
     runs.demo,
     datasets.data,
@@ -51,7 +52,7 @@ _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.
 
 
 def main() -> NoReturn:
-    """Run the program; a refusal is one line on standard error and exit code 2."""
+    """Run the program; a refusal is one line on standard error and exit code 2, a refuted claim has exit code 3."""
     warnings.showwarning = _warn
     try:
         code = app(standalone_mode=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from confide.checks import Refused
+from confide.cli import audits
 from confide.cli.printing import Delimiter, Delta, Encoding, Epsilon, Json, Neighbours, print_json, say
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def fit(
         Optional[float],
         typer.Option(help="Individual: share of the budget for a histogram of what single records spent."),
     ] = None,
+    canaries: Annotated[
+        Optional[int],
+        typer.Option(help="Plant so many made-up records, and audit the run by what it tells of them; 1000 are usual."),
+    ] = None,
     accept_learnt_schema: Annotated[
         bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
     ] = False,
@@ -87,7 +92,8 @@ def fit(
     """Fit a model to a table within a privacy budget, and write a folder that may be published.
 
     Everything is checked and priced before the ledger is charged and before anything is written. A run that is
-    interrupted goes on with 'confide resume'.
+    interrupted goes on with 'confide resume'. With --canaries the run is audited at its end, with exit code 3 where its
+    claim is refuted.
     """
     from confide import schema as schemas
     from confide import tabular
@@ -118,6 +124,7 @@ def fit(
         account=tuple(account or ["dp"]),
         stretch=stretch,
         histogram=histogram,
+        canaries=canaries,
         ledger=None if ledger is None else str(ledger),
         dataset=dataset,
         delimiter=delimiter,
@@ -158,12 +165,18 @@ def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
     guarantee = posterior.guarantee
     assert guarantee is not None
     files = sorted(str(path) for path in out.iterdir())
+    audit = None if posterior.canaries is None else audits.of_canaries(posterior, 0.95)
     if as_json:
-        print_json({"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta})
-        return
-    print("\n".join(files))
-    print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private.")
-    print(f"Next: confide report {quote(str(out))}")
+        record = {"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
+        print_json(record | ({} if audit is None else {"audit": audits.summary(audit)}))
+    else:
+        print("\n".join(files))
+        print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private.")
+        for sentence in () if audit is None else audit.sentences():
+            say(sentence)
+        print(f"Next: confide report {quote(str(out))}")
+    if audit is not None and audit.violated:
+        raise typer.Exit(audits.VIOLATED)
 
 
 def predict(
@@ -201,26 +214,30 @@ def report(
     held_out: Annotated[
         Optional[Path], typer.Option(help="The same with confidential rows: the report is then NOT for publication.")
     ] = None,
+    audit: Annotated[
+        Optional[Path],
+        typer.Option(help="What 'confide audit --members' wrote: the report is then NOT for publication."),
+    ] = None,
     ledger: Annotated[Optional[Path], typer.Option(help="Show what is left now, not just after the run.")] = None,
     out: Annotated[Optional[Path], typer.Option(help="The HTML file; by default in the folder of the run.")] = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML page: posterior, guarantee, diagnostics and what it all rests on.
+    """Write one self-contained HTML page: posterior, guarantee, audit, diagnostics and what it all rests on.
 
-    With --held-out the page shows statistics of confidential rows, which no guarantee covers: it says so at the top,
-    and is written beside the folder of the run instead of into it.
+    With --held-out or --audit the page shows statistics of confidential rows, which no guarantee covers: it says so at
+    the top, and is written beside the folder of the run instead of into it.
     """
     from confide import report as reports
 
     if public is not None and held_out is not None:
         raise Refused("give either --public or --held-out")
     path = reports.write(
-        run, out, public=public, held_out=held_out, ledger=ledger, delimiter=delimiter, encoding=encoding
+        run, out, public=public, held_out=held_out, audit=audit, ledger=ledger, delimiter=delimiter, encoding=encoding
     )
     if as_json:
-        print_json({"report": str(path), "publishable": held_out is None})
+        print_json({"report": str(path), "publishable": held_out is None and audit is None})
     else:
         print(path)
 

@@ -19,7 +19,7 @@ import numpy as np
 from confide import batches, calibration, checks, events, noise
 from confide.accounts import Accounts
 from confide.budget import Budget
-from confide.canaries import LENGTH, Planted
+from confide.canaries import LONGEST, Planted
 from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Game, Watch
@@ -37,6 +37,7 @@ BATCH_SIZE = 256
 STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
 DRAWS = 1000
+LEAST_FAILURE = 1e-99  # below which a delta is not taken for one
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
 
@@ -74,9 +75,9 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None]:
     """The run, its event, and how a histogram is made of what records spent, if one is."""
-    asked = _watched(budget, asked, len(data[0]))
+    asked = _watched(budget, asked, _records(data, asked))
     chains = checks.count(chains=asked.chains)
-    steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), len(data[0])
+    steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), _records(data, asked)
     planned = clips.planned if asked.accounts.individual is None else clips.long
     clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
     parts = _parts(model, data, asked, clip, key)
@@ -84,10 +85,10 @@ def _private(
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
     buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
-        buffer = whole_chunks(batches.fitting_buffer(setting.n, q, steps * chains, budget.delta))
-        overflow = batches.overflow(setting.n, q, buffer, steps)
+        buffer = whole_chunks(batches.fitting_buffer(setting.rows, q, steps * chains, budget.delta))
+        overflow = batches.overflow(setting.rows, q, buffer, steps)
         if overflow > 0:
-            overflowing = events.Release(epsilon=0.0, delta=overflow)
+            overflowing = events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
             reserved = overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
     wanted, filtered = asked.accounts.individual, None
@@ -136,14 +137,17 @@ def _watched(budget: Budget, asked: Asked, n: int) -> Asked:
     )
 
 
+def _records(data: tuple[np.ndarray, ...], asked: Asked) -> int:
+    """How many there are besides canaries: what is planned does not depend on those."""
+    return len(data[0]) - (0 if asked.canaries is None else asked.canaries.count)
+
+
 def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
     """How canaries are scored."""
     if np.any(kernel.controls.fisher_noise > 0):
         raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
-    if setting.clip > LENGTH / 2:
-        raise Refused(
-            f"canaries: their gradients are {LENGTH:g} long, not enough for clip = {setting.clip:g}: lower it"
-        )
+    if setting.clip > LONGEST:
+        raise Refused(f"canaries: clip = {setting.clip:g} is near the length of their gradients: at most {LONGEST:g}")
     return Game(
         first=canaries.first,
         apart=canaries.apart,
@@ -181,7 +185,7 @@ def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
         "model": model.name,
         **sampler.to_json(),
         "records": setting.n,
-        "parameters": setting.dimension,
+        "parameters": setting.size,
         "steps": job.steps,
         "chains": job.chains,
         "batch_size": round(setting.expected_batch),
@@ -211,11 +215,12 @@ def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, aske
 def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = None) -> Job:
     setting, common = parts.setting, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
-        common = whole_chunks(math.ceil(setting.expected_batch + 2 * math.sqrt(setting.expected_batch)))
+        expected = setting.rows * setting.sampling_probability
+        common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
     return Job(
         kernel=kernel,
         setting=setting,
-        gradient_sum=clipped_sum(parts.model, setting.clip, parts.unravel, buffer or setting.n, common),
+        gradient_sum=clipped_sum(parts.model, setting.clip, parts.unravel, buffer or setting.rows, common),
         starts=parts.starts,
         burn_in=parts.burn_in,
         thin=parts.thin,
@@ -271,7 +276,7 @@ def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
 
 
 def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float, key: jax.Array) -> Parts:
-    n = len(data[0])
+    n = _records(data, asked)
     n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
     chains = checks.count(chains=asked.chains)
     steps = checks.count(steps=STEPS if asked.steps is None else asked.steps)
@@ -287,7 +292,14 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
         return gradient.astype(jnp.float64)
 
     setting = Setting(
-        n=n, sampling_probability=batch / n, clip=clip, dimension=flat.size, prior=prior, secure=asked.secure
+        n=n,
+        sampling_probability=batch / n,
+        clip=clip,
+        dimension=flat.size,
+        prior=prior,
+        secure=asked.secure,
+        others=0 if asked.canaries is None else asked.canaries.count,
+        own=None if asked.canaries is None else asked.canaries.first,
     )
     return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from confide import files, predictions, tables, tabular
+from confide.audits import finished
 from confide.checks import Refused
 from confide.ledger import Ledger
 from confide.report.content import Report, gathered
@@ -21,11 +22,15 @@ def write(
     *,
     public: str | os.PathLike[str] | None = None,
     held_out: str | os.PathLike[str] | None = None,
+    audit: str | os.PathLike[str] | None = None,
     ledger: str | os.PathLike[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Path:
-    """Write the report of a run: into its folder, or beside it where it shows confidential rows (`held_out`)."""
+    """Write the report of a run: into its folder, or beside it where it shows statistics of confidential rows.
+
+    Those are `held_out` rows, and an `audit` by rows that were fitted, as `confide audit --members` writes it.
+    """
     run = Path(folder)
     posterior, schema = tabular.load(run)
     rows, evaluation = public or held_out, None
@@ -33,22 +38,25 @@ def write(
         evaluation = predictions.evaluate(posterior, schema, tables.open_table(rows, delimiter, encoding))
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
-    page = rendered(gathered(posterior, schema, evaluation, kind, now))
-    path = Path(out) if out is not None else run / "report.html" if held_out is None else _beside(run)
-    if held_out is not None and files.inside(path, run):
-        raise Refused(f"--out {str(path)!r} lies in the run, which may be published: a held-out report may not")
+    attacked = None if audit is None else finished.load(audit, posterior)
+    made = gathered(posterior, schema, evaluation, kind, now, attacked)
+    name = "held-out" if held_out is not None else "audit"
+    path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"
+    if made.confidential and files.inside(path, run):
+        raise Refused(f"--out {str(path)!r} lies in the run, which may be published: this report may not")
     if not path.name:
         raise Refused(f"--out {str(path)!r} is not a file: give the name of a new one")
     if out is not None and path.exists():
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
-    with files.written(path) as file:
+    page = rendered(made)
+    with files.written(path, private=made.confidential) as file:
         file.write(page)
     return path
 
 
-def _beside(run: Path) -> Path:
+def _beside(run: Path, name: str) -> Path:
     whole = run.resolve()
-    return whole.with_name(f"{whole.name}-held-out-report.html")
+    return whole.with_name(f"{whole.name}-{name}-report.html")
 
 
 def _now(path: str | os.PathLike[str], plan: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a report says, as data: everything is computed here, and the page only lays it out.
 
-It is computed from what may be published (draws, guarantee, plan, schema), and, where a table with outcomes is given,
-from that table, whose statistics no guarantee covers.
+It is computed from what may be published (draws, guarantee, plan, schema, canaries), and, where a table with outcomes
+or an audit by records is given, from that, which no guarantee covers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import numpy as np
 from confide import __version__, statements
 from confide.accountants import profile
 from confide.accountants.individual import Histogram
+from confide.audits import planted
 from confide.checks import Refused
 from confide.posterior import Posterior
 from confide.predictions import Evaluation
 from confide.report import effects
 from confide.report.effects import AGREED, ENOUGH, LINKS, Group
+from confide.report.evidence import Evidence, evidence
 from confide.schema import Column, Schema
 
 PRIORS = (0.01, 0.1, 0.5)
@@ -85,6 +87,8 @@ class Report:
     spending: Spending | None
     evaluation: Evaluation | None
     evaluated_on: str  # "", "public" or "held-out"
+    evidence: list[Evidence]
+    confidential: bool  # whether it shows what no guarantee covers
     classification: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -97,8 +101,9 @@ def gathered(
     evaluation: Evaluation | None = None,
     evaluated_on: str = "",
     ledger: dict[str, Any] | None = None,
+    audit: dict[str, Any] | None = None,
 ) -> Report:
-    """Everything that the page shows."""
+    """Everything that the page shows; `audit` is what `confide.audits.finished` wrote."""
     guarantee, plan = posterior.guarantee, posterior.plan
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
@@ -106,6 +111,9 @@ def gathered(
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
+    audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
+    if audit is not None:
+        audited.append(evidence(audit["audit"], priced, audit["attacks"]))
     return Report(
         title=f"A private posterior for {schema.target}",
         target=schema.target,
@@ -134,6 +142,8 @@ def gathered(
         spending=_spending(plan),
         evaluation=evaluation,
         evaluated_on=evaluated_on,
+        evidence=audited,
+        confidential=evaluated_on == "held-out" or audit is not None,
         classification=bool(schema.column(schema.target).labels),
     )
 

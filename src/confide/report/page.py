@@ -6,6 +6,7 @@ import math
 from importlib import resources
 from typing import Any
 
+from confide.report import figures
 from confide.report.content import Report
 from confide.report.effects import Effect
 
@@ -26,6 +27,11 @@ def rendered(report: Report) -> str:
         style=style,
         axes=[axis(group.effects) for group in report.groups],
         ordered=[sorted(group.effects, key=_importance, reverse=True) for group in report.groups],
+        curves=[figures.curve(shown) for shown in report.evidence],
+        histograms=[
+            figures.histogram(shown, scale(*shown.edges[:: len(shown.edges) - 1])["ticks"]) for shown in report.evidence
+        ],
+        epsilons=[scale(0.0, max(mark.epsilon for mark in shown.marks)) for shown in report.evidence],
     )
 
 
@@ -34,6 +40,11 @@ def axis(effects: list[Effect]) -> dict[str, Any]:
     shown = [effect for effect in effects if effect.name != "intercept"] or effects
     low = min(0.0, *(effect.low for effect in shown), 0.0)
     high = max(0.0, *(effect.high for effect in shown), 0.0)
+    return scale(low, high)
+
+
+def scale(low: float, high: float) -> dict[str, Any]:
+    """Round ends, and round places between them."""
     width = (high - low) or 1.0
     step = 10.0 ** math.floor(math.log10(width))
     step *= next(factor for factor in (0.2, 0.5, 1.0, 2.0) if width / (factor * step) <= 6)

@@ -55,8 +55,8 @@ def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
 
     def metric(squares: jax.Array) -> jax.Array:
         roots = jnp.sqrt(jnp.maximum(squares, 0.0))
-        inverse = 1 / (regularisation * jnp.mean(roots) + roots + 1e-30)
-        return inverse / jnp.mean(inverse)
+        inverse = 1 / (regularisation * jnp.mean(roots[: setting.size]) + roots + 1e-30)
+        return inverse / jnp.mean(inverse[: setting.size])
 
     def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
         preconditioner = metric(state.squares)

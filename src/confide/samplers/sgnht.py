@@ -56,7 +56,7 @@ def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
         drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
         momentum = (1 - state.friction) * state.momentum - control.step_size * drift
         heat = (1 - state.friction / 2) * jnp.mean(
-            jnp.square(momentum)
+            jnp.square(momentum[: setting.size])
         ) - control.step_size * sampler.temperature / setting.n
         return State(state.position + momentum, momentum, state.friction + heat)
 

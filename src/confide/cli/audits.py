@@ -1,0 +1,123 @@
+"""`confide audit`: a run's claim against what attacks tell of it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from confide.checks import Refused
+from confide.cli.printing import Delimiter, Encoding, Json, print_json, say, show_table
+
+if TYPE_CHECKING:
+    from confide.audits.verdicts import Audit
+    from confide.posterior import Posterior
+
+VIOLATED = 3  # exit code
+NOT_PRIVATE = "confide: what follows is computed from the rows, unpaid, and no guarantee covers it: do not publish it"
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(help="The folder that 'confide fit' wrote.", show_default=False)],
+    members: Annotated[
+        Optional[Path], typer.Option(help="Rows that were fitted: attack the run with them. NOT for publication.")
+    ] = None,
+    nonmembers: Annotated[
+        Optional[Path], typer.Option(help="Rows of the same population that were not fitted; goes with --members.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of the lower bounds, in (0, 1).")] = 0.95,
+    drop_overlap: Annotated[
+        bool, typer.Option("--drop-overlap", help="Leave out rows that are on both sides.")
+    ] = False,
+    out: Annotated[
+        Optional[Path], typer.Option(help="With --members: the JSON file; by default RUN-audit.json beside the run.")
+    ] = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    as_json: Json = False,
+) -> None:
+    """Try to refute a run's guarantee, by its canaries or by rows that were fitted and others.
+
+    Canaries are planted by 'confide fit --canaries'; what they tell may be published. With --members and --nonmembers a
+    finished run is attacked by what it predicts for them, which may not: the result is written beside the run. The exit
+    code is 3 where the claim is refuted. An audit that refutes nothing proves nothing.
+    """
+    if (members is None) != (nonmembers is None):
+        raise Refused("--members and --nonmembers go together: give both, or neither to audit by canaries")
+    if members is None or nonmembers is None:
+        found = _by_canaries(run, confidence, out, drop_overlap, as_json)
+    else:
+        found = _by_rows(run, members, nonmembers, confidence, out, drop_overlap, delimiter, encoding, as_json)
+    if found.violated:
+        raise typer.Exit(VIOLATED)
+
+
+def _by_canaries(run: Path, confidence: float, out: Path | None, drop_overlap: bool, as_json: bool) -> Audit:
+    from confide import tabular
+
+    if out is not None or drop_overlap:
+        raise Refused(f"{'--out' if out is not None else '--drop-overlap'} goes with --members and --nonmembers")
+    posterior = tabular.load(run)[0]
+    if posterior.canaries is None:
+        raise Refused(
+            f"{str(run)!r} has no canaries: plant some in the next run with 'confide fit --canaries 1000', or attack "
+            "this one with --members and --nonmembers"
+        )
+    found = of_canaries(posterior, confidence)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for sentence in found.sentences():
+            say(sentence)
+    return found
+
+
+def _by_rows(
+    run: Path,
+    members: Path,
+    nonmembers: Path,
+    confidence: float,
+    out: Path | None,
+    drop_overlap: bool,
+    delimiter: str | None,
+    encoding: str | None,
+    as_json: bool,
+) -> Audit:
+    from confide.audits import finished
+
+    path = finished.place(run, out)
+    found = finished.finished(
+        run,
+        members,
+        nonmembers,
+        confidence=confidence,
+        drop_overlap=drop_overlap,
+        delimiter=delimiter,
+        encoding=encoding,
+    )
+    finished.save(found, path)
+    print(NOT_PRIVATE, file=sys.stderr)
+    if as_json:
+        print_json(found.to_json() | {"audit_file": str(path)})
+        return found.audit
+    for sentence in found.sentences():
+        say(sentence)
+    print()
+    columns = ["attack", "AUC", "F1", "accuracy", "found at 0.1%", "at 1%", "at 10% false alarms"]
+    show_table("Attacks; the verdict rests on the first alone", columns, found.table())
+    print(path)
+    return found.audit
+
+
+def of_canaries(posterior: Posterior, confidence: float) -> Audit:
+    """The audit of a run that has them."""
+    from confide.audits import planted
+
+    return planted.audit(posterior, confidence=confidence)
+
+
+def summary(audit: Audit) -> dict[str, Any]:
+    """The audit without its curves."""
+    return {name: value for name, value in audit.to_json().items() if name != "scores"}

@@ -1,0 +1,136 @@
+"""What an audit shows, as data: the claim and lower bounds on one scale, the curve of the attack, and its scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.accountants.profiles import Profile
+from confide.checks import Refused
+
+POINTS = 121  # of the curve that the claim allows
+SAID = {
+    "not refuted": ("good", "Nothing was found against the claim."),
+    "suspect": ("fair", "The claim is in doubt."),
+    "violation": ("bad", "The claim is refuted."),
+}
+
+
+class Mark(NamedTuple):
+    """One epsilon: what is claimed at most, what was shown at least, or what could have been shown."""
+
+    kind: str  # "claim", "shown" or "reach"
+    name: str
+    meaning: str
+    epsilon: float
+
+
+class Attack(NamedTuple):
+    name: str
+    auc: float
+    f1: float | None
+    accuracy: float | None
+    found: list[float]  # at each of the rates that are told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    canaries: bool
+    members: int
+    others: int
+    colour: str  # of the verdict: "good", "fair" or "bad"
+    verdict: str
+    sentence: str  # of the verdict, in full
+    assumed: str
+    marks: list[Mark]
+    confidence: float
+    rates: list[float]  # false alarms
+    found: list[float]
+    low: list[float]
+    high: list[float]
+    allowed: list[tuple[float, float]]  # false alarms, and the most that the claim lets an attack find
+    edges: list[float]  # of the scores' bins
+    member_counts: list[int]
+    other_counts: list[int]
+    attacks: list[Attack]
+    told: list[float]  # the rates at which attacks are compared, and what is found and allowed there
+    found_at: list[float]
+    allowed_at: list[float]
+
+
+def evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, Any]] | None = None) -> Evidence:
+    """From the JSON form of an audit, and of other attacks that are shown beside it."""
+    try:
+        return _evidence(record, priced, attacks or [])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, Refused):
+            raise
+        raise Refused("the audit cannot be read: run 'confide audit' again") from None
+
+
+def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, Any]]) -> Evidence:
+    scores, canaries = record["scores"], bool(record["canaries"])
+    curve, bins = scores["roc"], scores["histogram"]
+    colour, verdict = SAID[record["verdict"]]
+    *_, sentence, assumed = record["sentences"]
+    members, others = int(scores["members"]), int(scores["nonmembers"])
+    rates = np.geomspace(lowest(members, others), 1.0, POINTS)
+    told = [float(rate) for rate in scores["tpr_at_fpr"]]
+    most = 1 - priced.trade_off([*rates, *told])
+    return Evidence(
+        canaries=canaries,
+        members=members,
+        others=others,
+        colour=colour,
+        verdict=verdict,
+        sentence=str(sentence),
+        assumed=str(assumed),
+        marks=_marks(record, canaries),
+        confidence=float(record["confidence"]),
+        rates=_numbers(curve["fpr"]),
+        found=_numbers(curve["tpr"]),
+        low=_numbers(curve["low"]),
+        high=_numbers(curve["high"]),
+        allowed=list(zip(rates.tolist(), most[:POINTS].tolist(), strict=True)),
+        edges=_numbers(bins["edges"]),
+        member_counts=[int(count) for count in bins["members"]],
+        other_counts=[int(count) for count in bins["nonmembers"]],
+        attacks=[] if canaries else [_attack(one) for one in (scores, *attacks)],
+        told=told,
+        found_at=_numbers(scores["tpr_at_fpr"].values()),
+        allowed_at=most[POINTS:].tolist(),
+    )
+
+
+def lowest(members: int, others: int) -> float:
+    """The power of ten at or below the least rate that so many can show."""
+    return 10.0 ** math.floor(math.log10(1 / max(members, others, 10)) + 1e-9)
+
+
+def _marks(record: dict[str, Any], canaries: bool) -> list[Mark]:
+    marks = [
+        Mark("claim", "Claimed, at most", f"at δ {float(record['delta']):.1g}", float(record["claimed"])),
+        Mark("shown", "Shown, at least", "whatever the mechanism", float(record["general_bound"])),
+        Mark("shown", "Shown, at least", "if it is Gaussian-DP, as long runs nearly are", float(record["bound"])),
+    ]
+    if canaries:
+        meaning = "about, in the row above, of a run that reveals all it claims"
+        marks.append(Mark("reach", "Could have been shown", meaning, float(record["reach"])))
+    if record["independent_bound"] is not None:
+        meaning = "if its noise is also independent from parameter to parameter"
+        marks.append(Mark("shown", "Shown, at least", meaning, float(record["independent_bound"])))
+    return marks
+
+
+def _attack(scores: dict[str, Any]) -> Attack:
+    called = [scores.get(name) for name in ("f1", "accuracy")]
+    f1, accuracy = (None if value is None else float(value) for value in called)
+    found = [float(value) for value in scores["tpr_at_fpr"].values()]
+    return Attack(str(scores["name"]), float(scores["auc"]), f1, accuracy, found)
+
+
+def _numbers(values: Any) -> list[float]:
+    return [float(value) for value in values]

@@ -1,7 +1,8 @@
 """Many plain networks at once, for an attacker or for experiments on public data. They are NOT private.
 
-One compiled program trains all of them: a scan over steps, vectorised over networks, which differ in their records, in
-where they start and in their batches. Batches are shuffled epochs, as in common practice and in wu2020.
+One compiled program trains all of them for an epoch: a scan over steps, vectorised over networks, which differ in their
+records, in where they start and in their batches. Where they start and how an epoch is shuffled are programs of their
+own, which all optimisers share, because generators of random numbers take long to compile.
 """
 
 from __future__ import annotations
@@ -30,15 +31,13 @@ Weights = list[dict[str, jax.Array]]  # a layer: weights, bias
 class Settings:
     rule: Rule
     hidden: tuple[int, ...]
+    learning_rate: float
     epochs: int
     batch_size: int
     halve_every: int | None
     dropout: float
     ensemble: int
     ensemble_of: Often
-
-    def sizes(self, inputs: int, classes: int) -> tuple[int, ...]:
-        return (inputs, *self.hidden, classes)
 
 
 class Trained(NamedTuple):
@@ -109,6 +108,7 @@ def networks(
             temperature=checks.nonnegative(temperature=temperature),
         ),
         hidden=tuple(checks.count(hidden=width) for width in hidden),
+        learning_rate=checks.positive(learning_rate=learning_rate),
         epochs=checks.count(epochs=epochs),
         batch_size=checks.count(batch_size=batch_size),
         halve_every=None if halve_every is None else checks.count(halve_every=halve_every),
@@ -118,10 +118,10 @@ def networks(
     )
     if ensemble_of == "epochs" and settings.ensemble > settings.epochs:
         raise Refused(f"ensemble = {ensemble} is more than the {epochs} epochs: give at most as many")
-    return functools.partial(_train, settings, checks.positive(learning_rate=learning_rate))
+    return functools.partial(_train, settings)
 
 
-def _train(settings: Settings, learning_rate: float, x: Any, y: Any, subsets: Any, key: Any) -> Trained:
+def _train(settings: Settings, x: Any, y: Any, subsets: Any, key: Any) -> Trained:
     """`key` is one for all networks, or an array with one for each."""
     x = _inputs(x)
     labels, rows = np.asarray(y), np.asarray(subsets)
@@ -131,13 +131,35 @@ def _train(settings: Settings, learning_rate: float, x: Any, y: Any, subsets: An
         raise Refused(f"subsets has shape {rows.shape}: give row numbers as (networks, rows)")
     if rows.min() < 0 or rows.max() >= len(x):
         raise Refused(f"subsets names rows that x does not have: give numbers from 0 to {len(x) - 1}")
-    sizes = settings.sizes(x.shape[1], max(2, int(labels.max()) + 1))
+    sizes = (x.shape[1], *settings.hidden, max(2, int(labels.max()) + 1))
     keys = key if getattr(key, "ndim", 0) else jax.random.split(as_key(key), len(rows))
     if keys.shape != (len(rows),):
         raise Refused(f"key has shape {keys.shape}: give one, or one for each of the {len(rows)} networks")
     y, rows = jnp.asarray(labels, jnp.int32), jnp.asarray(rows, jnp.int32)
-    learnt = _all(settings, sizes, jnp.float32(learning_rate), x, y, rows, keys)
-    return Trained(settings, sizes, learnt)
+    return Trained(settings, sizes, _learnt(settings, sizes, x, y, rows, keys))
+
+
+def _learnt(
+    settings: Settings, sizes: tuple[int, ...], x: jax.Array, y: jax.Array, subsets: jax.Array, keys: jax.Array
+) -> Weights:
+    """The last iterates of all networks. Data are arguments of what is compiled: a cache writes constants to disk."""
+    rule, count = settings.rule, settings.ensemble
+    start, keys = _begun(sizes, keys)
+    state, latest = rule.init(start), jax.tree.map(lambda leaf: jnp.stack([leaf] * count, 1), start)
+    for number in range(settings.epochs):
+        order, step_keys = _shuffled(settings.batch_size, subsets, keys, number)
+        rate = settings.learning_rate * 0.5 ** (number // settings.halve_every if settings.halve_every else 0)
+        kept = latest if settings.ensemble_of == "steps" else None
+        state, kept = _epoch(
+            rule, settings.dropout, subsets.shape[1], jnp.float32(rate), x, y, state, kept, order, step_keys
+        )
+        if settings.ensemble_of == "steps":
+            latest = kept
+        elif number >= settings.epochs - count:
+            latest = jax.tree.map(
+                lambda old, new: jnp.concatenate([old[:, 1:], new[:, None]], 1), latest, state.weights
+            )
+    return latest
 
 
 def _inputs(x: Any) -> jax.Array:
@@ -147,74 +169,71 @@ def _inputs(x: Any) -> jax.Array:
     return jnp.asarray(x)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _all(
-    settings: Settings,
-    sizes: tuple[int, ...],
-    learning_rate: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    subsets: jax.Array,
-    keys: jax.Array,
-) -> Weights:
-    """The data are arguments, never closed over: a compilation cache would write them to disk."""
-    return jax.vmap(lambda rows, key: _one(settings, sizes, learning_rate, x, y, rows, key))(subsets, keys)
+@functools.partial(jax.jit, static_argnums=0)
+def _begun(sizes: tuple[int, ...], keys: jax.Array) -> tuple[Weights, jax.Array]:
+    """Where each network starts, and a key for all else."""
 
+    def one(key: jax.Array) -> tuple[Weights, jax.Array]:
+        start_key, key = jax.random.split(key)
+        return started(sizes, start_key), key
 
-def _one(
-    settings: Settings,
-    sizes: tuple[int, ...],
-    learning_rate: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
-    subset: jax.Array,
-    key: jax.Array,
-) -> Weights:
-    """The last iterates of one network."""
-    rule, size = settings.rule, settings.batch_size
-    n = len(subset)
-    steps = math.ceil(n / size)
-    present = (np.arange(steps * size) < n).reshape(steps, size).astype(np.float32)
-    shares = present / present.sum(axis=1, keepdims=True)  # the last batch of an epoch may be smaller
-    start_key, key = jax.random.split(key)
-    start = started(sizes, start_key)
-
-    def keep(kept: Weights, weights: Weights, after: Often) -> Weights:
-        if settings.ensemble_of != after:
-            return kept
-        return jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), kept, weights)
-
-    def epoch(carry: tuple[State, Weights], number: jax.Array) -> tuple[tuple[State, Weights], None]:
-        order_key, own = jax.random.split(jax.random.fold_in(key, number))
-        order = jnp.pad(jax.random.permutation(order_key, subset), (0, steps * size - n)).reshape(steps, size)
-        halved = number // settings.halve_every if settings.halve_every else 0
-        rate = learning_rate * 0.5 ** jnp.asarray(halved, jnp.float32)
-
-        def step(carry: tuple[State, Weights], batch: Any) -> tuple[tuple[State, Weights], None]:
-            state, kept = carry
-            *records, key = batch
-            noise_key, dropout_key = jax.random.split(key)
-            gradient = jax.grad(_loss)(state.weights, *records, settings.dropout, dropout_key)
-            state = rule.step(state, gradient, rate, n, noise_key)
-            return (state, keep(kept, state.weights, "steps")), None
-
-        batches = (x[order], y[order], jnp.asarray(shares), jax.random.split(own, steps))
-        (state, kept), _ = jax.lax.scan(step, carry, batches)
-        return (state, keep(kept, state.weights, "epochs")), None
-
-    kept = jax.tree.map(lambda leaf: jnp.stack([leaf] * settings.ensemble), start)
-    (_, kept), _ = jax.lax.scan(epoch, (rule.init(start), kept), jnp.arange(settings.epochs))
-    return kept
+    return jax.vmap(one)(keys)
 
 
 def started(sizes: tuple[int, ...], key: jax.Array) -> Weights:
     """Weights and biases uniform within 1 / sqrt(inputs of the layer), as PyTorch's layers start."""
-    layers = []
-    for number, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        drawn = jax.random.uniform(jax.random.fold_in(key, number), (inputs + 1, outputs), jnp.float32, -1, 1)
-        drawn = drawn / math.sqrt(inputs)
-        layers.append({"weights": drawn[:-1], "bias": drawn[-1]})
-    return layers
+    shapes = [(inputs + 1, outputs) for inputs, outputs in itertools.pairwise(sizes)]
+    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
+    drawn = jnp.split(jax.random.uniform(key, (ends[-1],), jnp.float32, -1, 1), ends[:-1])
+    layers = [part.reshape(shape) / math.sqrt(shape[0] - 1) for part, shape in zip(drawn, shapes, strict=True)]
+    return [{"weights": layer[:-1], "bias": layer[-1]} for layer in layers]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _shuffled(size: int, subsets: jax.Array, keys: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The rows of an epoch's batches, (networks, steps, rows), and a key for each step."""
+    n = subsets.shape[1]
+    steps = math.ceil(n / size)
+
+    def one(subset: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        order_key, own = jax.random.split(jax.random.fold_in(key, number))
+        order = jnp.pad(jax.random.permutation(order_key, subset), (0, steps * size - n))
+        return order.reshape(steps, size), jax.random.split(own, steps)
+
+    return jax.vmap(one)(subsets, keys)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _epoch(
+    rule: Rule,
+    dropout: float,
+    n: int,
+    rate: jax.Array,
+    x: jax.Array,
+    y: jax.Array,
+    state: State,
+    kept: Weights | None,
+    order: jax.Array,
+    keys: jax.Array,
+) -> tuple[State, Weights | None]:
+    """All networks after one more epoch; `kept` are iterates at the ends of steps, if these are wanted."""
+    present = np.arange(order[0].size).reshape(order[0].shape) < n
+    shares = (present / present.sum(axis=1, keepdims=True)).astype(np.float32)  # the last batch may be smaller
+
+    def step(carry: tuple[State, Weights | None], batch: Any) -> tuple[tuple[State, Weights | None], None]:
+        state, kept = carry
+        *records, key = batch
+        noise_key, dropout_key = jax.random.split(key)
+        gradient = jax.grad(_loss)(state.weights, *records, dropout, dropout_key)
+        state = rule.step(state, gradient, rate, n, noise_key)
+        if kept is not None:
+            kept = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), kept, state.weights)
+        return (state, kept), None
+
+    def one(state: State, kept: Weights | None, order: jax.Array, keys: jax.Array) -> tuple[State, Weights | None]:
+        return jax.lax.scan(step, (state, kept), (x[order], y[order], jnp.asarray(shares), keys))[0]
+
+    return jax.vmap(one)(state, kept, order, keys)
 
 
 def _scores(weights: Weights, x: jax.Array, dropout: float = 0.0, key: jax.Array | None = None) -> jax.Array:

@@ -179,8 +179,8 @@ def _claims(
             "SGLD is effective against shadow models too, without numbers",
             "by likelihood ratios over shadow networks, AUC and members found at 1% false alarms: "
             + ", ".join(f"{name} {auc:.3f} and {share:.3f}" for name, (auc, share) in ratios.items()),
-            "an attacker who can train such networks finds more than a threshold on the loss does; slower SGD leaks no "
-            "more than SGLD at its published rate, and is the more accurate",
+            "an attacker who can train such networks finds more than a threshold on the loss does; slower SGD leaks "
+            "about as much as SGLD at its published rate, and is the more accurate",
         ),
         Claim(
             "what a guarantee gives",

@@ -110,7 +110,8 @@ def drawn(rows: Sequence[Row], table: str, title: str, curves: dict[str, list[Ro
             f"{name}, from slow to fast", path[0], (4, -12), textcoords="offset points", color=_colour(name), fontsize=8
         )
     left.axvline(0.5, color="#666666", linestyle=":", linewidth=1)
-    left.plot([], [], "o", color="#666666", label="here, with standard deviations over splits")
+    several = ", with standard deviations over splits" if rows[0].splits > 1 else ""
+    left.plot([], [], "o", color="#666666", label=f"here{several}")
     left.plot([], [], "D", color="#666666", fillstyle="none", label="wu2020")
     left.set(yticks=range(len(rows)), yticklabels=[ours.method for ours in rows], xlabel="AUC of the threshold attack")
     left.invert_yaxis()

@@ -96,8 +96,8 @@ def test_audit_prints_the_verdict_of_canaries(call, made):
 def test_a_broken_promise_has_exit_code_three(call, home):
     """Scores that tell every canary, in a run that claims to be private."""
     path = Path("run/canaries.json")
-    inside = np.array(json.loads(path.read_text())["inside"])
-    path.write_text(json.dumps({"inside": inside.tolist(), "scores": (20.0 * inside).tolist()}))
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"scores": (20.0 * np.array(kept["inside"])).tolist()}))
     code, out, _ = call("confide audit run")
     assert code == 3
     assert "VIOLATION" in out
@@ -185,7 +185,7 @@ BAD = {
     "no run": (None, "confide audit nowhere", "does not hold a run"),
     "no canaries": (lambda: Path("run/canaries.json").unlink(), "confide audit run", "has no canaries: plant some"),
     "out of canaries": (None, "confide audit run --out a.json", "--out goes with --members"),
-    "few canaries": (None, f"{FIT} more --canaries 3", "canaries = 3 prove nothing"),
+    "few canaries": (None, f"{FIT} more --canaries 3", "canaries = 3 is out of range"),
     "hidden steps": (None, f"{FIT} more --canaries 100 --sampler langevin", "hides its steps"),
     "other accounts": (None, f"{FIT} more --canaries 100 --account individual", "canaries: other accounts than 'dp'"),
     "no audit": (None, "confide report run --audit members.csv", "cannot be read"),

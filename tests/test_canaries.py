@@ -17,7 +17,7 @@ from confide.audits.scores import Scores
 from confide.checks import Refused
 from confide.gradients import ClippedSum, clipped_sum
 from confide.inputs import checked_data
-from confide.posterior import Canaries
+from mechanisms import simulated
 
 BUDGET = confide.Budget(epsilon=4.0, delta=1e-5)
 N, D, COUNT = 600, 3, 32  # more rows than are summed in single precision, with canaries or without
@@ -182,18 +182,6 @@ def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
     found = confide.audit(lambda: fitted(chains=2))
     assert found.verdict == "violation"
     assert found.tests["chains"] < 1e-6
-
-
-def simulated(generator, *, chains=1, replaced=False, steps=40, number=60, q=0.1, last=4.0) -> Canaries:
-    """What an honest run tells, drawn from the mechanism as it is described."""
-    inside = generator.random(number) < 0.5
-    sign = np.where(inside, 1.0, -1.0 if replaced else 0.0)
-    scale = np.linspace(1.5, last, steps)[:, None]
-    shape = (chains, steps, number)
-    x = generator.normal(size=shape) * scale + sign * (generator.random(shape) < q)
-    z = x / scale
-    told = z.sum(axis=1), np.square(z).sum(axis=1), x.sum(axis=1)
-    return Canaries(inside, z.sum(axis=(0, 1)), *told, steps, float(np.sum(scale**2)), q, replaced)
 
 
 @pytest.mark.parametrize(("chains", "replaced"), [(1, False), (3, True)])

@@ -134,7 +134,17 @@ def test_whoever_is_left_out_contributes_nothing():
         data = (jnp.asarray(X), jnp.asarray(Y))
         _, reach, limits = job.prepared(data)
         spent = jnp.asarray(np.where(out, job.watch.filter.limit, 0.0))
-        notes = filters.Notes(data, reach, None, None, spent, limits, False)
+        notes = filters.Notes(
+            data=data,
+            reach=reach,
+            picked=None,
+            joined=None,
+            spent=spent,
+            limits=limits,
+            secure=False,
+            game=None,
+            claimed=jnp.zeros(()),
+        )
         zero = jnp.zeros(D)
         oracle = confide.kernel.Oracle(
             gradient_sum=job.gradient_sum, data=data, reach=reach, rows=None, normals=zero, notes=notes

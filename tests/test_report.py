@@ -19,6 +19,7 @@ from confide.audits import finished
 from confide.report.effects import Effect
 from confide.report.page import axis, number, percent
 from confide.tabular import Request
+from mechanisms import simulated
 from patients import HEADER, SCHEMA, rows, write
 
 HOSTILE = '<script>alert("x")</script> & "y"'
@@ -65,10 +66,9 @@ def with_canaries(home, name, apart):
     """A copy of the run with canaries whose scores, in and out, lie so many standard deviations apart."""
     shutil.copytree(home / "run", home / name)
     generator = np.random.default_rng(1)
-    inside = generator.random(400) < 0.5
-    scores = generator.normal(apart * inside, 1.0)
-    kept = {"inside": inside.astype(int).tolist(), "scores": scores.tolist()}
-    (home / name / "canaries.json").write_text(json.dumps(kept))
+    told = simulated(generator, number=400)
+    told = told._replace(scores=generator.normal(apart * told.inside, 1.0))
+    (home / name / "canaries.json").write_text(json.dumps(told.to_json()))
     return home / name
 
 

@@ -33,6 +33,15 @@ from confide.budget import Guarantee
 from confide.posterior import Canaries
 
 ALARM = 0.001
+NAMES = {  # of the tests, in a sentence
+    "guesses": "guesses at who was in",
+    "pairs": "the order of canaries that were in and out",
+    "noise": "the amount of noise",
+    "pull": "the pull of canaries",
+    "steps": "the noise of different steps",
+    "batches": "the batches that canaries were in",
+    "chains": "the noise of different chains",
+}
 STEPS = 20_000  # of the integral: it is at most so much too large
 
 
@@ -89,7 +98,7 @@ class Audit:
         """The result in plain language."""
         m = len(self.scores.members) + len(self.scores.nonmembers)
         what = f"{m:,} canaries" if self.canaries else f"{m:,} records"
-        by = f", by the test of {min(self.tests, key=self.tests.__getitem__)}"
+        by = f", by {NAMES[min(self.tests, key=self.tests.__getitem__)]}"
         if self.violated:
             verdict = f"VIOLATION: if the claim holds, what was found has a probability of {self.p_value:.2g}{by}. " + (
                 "Do not publish the run." if self.canaries else "Or members and others differ in other ways."
@@ -106,7 +115,8 @@ class Audit:
                 shown += " to the best attack, and this one may be far from it"
             verdict = f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: {shown}."
         assumed = (
-            "Canaries were in or out by a fair coin, so this holds without any assumption on the records."
+            "Canaries were in or out by a fair coin, so nothing is assumed about the records. What is done to the "
+            "model's own parameters alone, or told elsewhere, canaries cannot see."
             if self.canaries
             else "This takes members and others for drawn alike, with membership a fair coin; no code can check that."
         )

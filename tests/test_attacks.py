@@ -165,12 +165,14 @@ class TestScores:
         with pytest.raises(Refused):
             Scores(members=[1.0], nonmembers=[0.0]).tpr_at_fpr(rate)
 
+    @pytest.mark.long
     def test_a_million_scores_are_quick(self):
         scores = Scores(members=drawn(10**6)[0], nonmembers=drawn(1, 10**6)[1], threshold=0.5)
         begin = time.perf_counter()
         assert scores.to_json()["auc"] == pytest.approx(stats.norm.cdf(0.5 / math.sqrt(2)), abs=0.003)
         assert time.perf_counter() - begin < 5
 
+    @pytest.mark.long
     def test_figure(self):
         scores = Scores(members=drawn()[0], nonmembers=drawn()[1], threshold=0.5, name="mine")
         left, right = scores.figure().axes
@@ -623,6 +625,7 @@ class TestShadow:
         target = RandomForestClassifier(20, random_state=0).fit(*one)
         assert shadow(target, one, two, own, one_by_one(forest), shadows=2).auc > 0.6
 
+    @pytest.mark.long
     def test_a_network_drawn_by_confide(self):
         target = network(*MEMBERS)
         assert threshold(target, MEMBERS, OTHERS).auc > 0.5 + 4 * NULL

@@ -143,6 +143,7 @@ def test_a_finished_run_is_attacked_with_rows(call, home):
     assert json.loads(out)["audit"]["p_value"] == record["audit"]["p_value"]
 
 
+@pytest.mark.long
 def test_rows_that_differ_anyhow_refute_the_claim_and_it_says_so(call, home):
     """Members of whom the outcome is as the stage says, others of whom it is not: no run could have hidden that."""
     said = {"I": "no", "IV": "yes"}
@@ -223,6 +224,7 @@ def test_the_overlap_is_counted_as_the_model_sees_it(call, home):
     assert "5 of 25 rows of others.csv are in members.csv too" in err
 
 
+@pytest.mark.long
 def test_regressions_have_losses_too(tmp_path, monkeypatch):
     """The density of the outcome in the probability's place; no attack on labels is shown."""
     monkeypatch.chdir(tmp_path)

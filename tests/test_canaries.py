@@ -53,8 +53,15 @@ def sums(model, data, inside=None, neighbours="add-remove"):
     return np.asarray(total), size, planted, summed.limit
 
 
-@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "neighbours"),
+    [
+        ("intercept", "add-remove"),
+        ("intercept", "replace-one"),
+        *[pytest.param(name, "add-remove", marks=pytest.mark.long) for name in ("logistic", "softmax", "mlp")],
+        *[pytest.param(name, "replace-one", marks=pytest.mark.long) for name in ("logistic", "softmax", "mlp")],
+    ],
+)
 def test_a_canary_adds_the_clip_along_its_own_coordinate(name, neighbours):
     data = table(3 if name == "softmax" else 2)
     inside = np.arange(COUNT) % 3 == 0

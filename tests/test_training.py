@@ -37,6 +37,7 @@ def together(table):
     return small()(*table, jax.random.split(KEY, 3))
 
 
+@pytest.mark.long
 def test_networks_learn_together_what_each_learns_alone(table, together):
     x, y, subsets = table
     predicted = together(x)
@@ -48,6 +49,7 @@ def test_networks_learn_together_what_each_learns_alone(table, together):
     assert np.abs(predicted[0] - predicted[1]).max() > 0.05
 
 
+@pytest.mark.long
 def test_a_network_learns_from_its_subset_alone(table, together):
     x, y, subsets = table
     key = jax.random.split(KEY, 3)[:1]
@@ -59,6 +61,7 @@ def test_a_network_learns_from_its_subset_alone(table, together):
     assert np.abs(small()(x, changed, subsets[:1], key)(x)[0] - together(x)[0]).max() > 1e-3
 
 
+@pytest.mark.long
 def test_an_ensemble_predicts_with_its_mean(table, together):
     x = table[0]
     first, last = (
@@ -83,6 +86,7 @@ def test_softmax_regression_by_hand(table):
         np.testing.assert_allclose(second[name], first[name] - 0.15 * slope, atol=1e-6)
 
 
+@pytest.mark.long
 def test_an_ensemble_is_of_epochs_or_of_steps(table):
     """Two batches to an epoch: the last iterate but two at the ends of steps is the last but one of epochs."""
     x, y, subsets = table
@@ -95,6 +99,7 @@ def test_an_ensemble_is_of_epochs_or_of_steps(table):
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "rmsprop"])
+@pytest.mark.long
 def test_rules_are_those_of_optax(optimiser):
     weights = {"a": jnp.array([1.0, -2.0]), "b": jnp.array([[0.5]])}
     theirs = {"sgd": optax.sgd(0.1), "rmsprop": optax.rmsprop(0.1, decay=0.99, eps=1e-5, eps_in_sqrt=False)}[optimiser]
@@ -109,6 +114,7 @@ def test_rules_are_those_of_optax(optimiser):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
+@pytest.mark.long
 def test_sgld_has_its_stationary_law(temperature):
     """A mean of 50 normals with a prior of scale 0.5: precision 54, mean 50/54 of theirs.
 
@@ -129,6 +135,7 @@ def test_sgld_has_its_stationary_law(temperature):
     assert draws.var() == pytest.approx(temperature / precision * (1 + eta * precision / (2 * n)), rel=0.05)
 
 
+@pytest.mark.long
 def test_psgld_is_rmsprop_and_noise_in_its_metric():
     weights, gradient = jnp.zeros(20_000), jnp.where(jnp.arange(20_000) < 10_000, 1.0, 0.01)
     plain, noisy = (Rule(optimiser=name, prior_scale=1.0) for name in ("rmsprop", "psgld"))
@@ -153,6 +160,7 @@ def test_settings_are_refused(change, match):
         small(**change)
 
 
+@pytest.mark.long
 def test_data_are_refused(table, together):
     x, y, subsets = table
     train = small()

@@ -37,7 +37,7 @@ for name in ("epsilon_one_run", "epsilon_one_run_fdp"):
         how = auditing.Split(threshold_estimation_frac=0.5, seed=0)
         found.append(getattr(auditor, name)(0.05, delta=1e-5, threshold_strategy=how))
     seconds = (time.perf_counter() - start) / len(found)
-    print(f"{'jax-privacy ' + name[8:]:30}{np.mean(found):8.2f}{seconds:10.3f} s", flush=True)
+    print(f"{'jax-privacy ' + name[8:] + ', of 5':30}{np.mean(found):8.2f}{seconds:10.3f} s", flush=True)
 """
 
 

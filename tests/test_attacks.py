@@ -24,7 +24,7 @@ from confide.audits.curves import grid
 from confide.audits.lira import Law, offline, online
 from confide.audits.losses import FLOOR, log_odds
 from confide.audits.optimal import measure
-from confide.audits.pools import halves, inside
+from confide.audits.pools import halves, inside, trainer
 from datasets import needs_data
 
 CHANCE = 1e-4  # of a test that fails by chance, where it is statistical
@@ -354,6 +354,16 @@ class TestLosses:
             losses(Posterior(draws=np.zeros((1, 1)), guarantee=None), *MEMBERS)
 
 
+def test_an_estimator_or_its_class_is_a_trainer():
+    from sklearn.linear_model import LogisticRegression
+
+    for given in (LogisticRegression, LogisticRegression(C=0.5)):
+        predict = trainer(given)(np.eye(4), np.array([0, 1, 0, 1]), np.array([[0, 1], [2, 3]]), 0)
+        assert predict(np.eye(4)).shape == (2, 4, 2)
+    with pytest.raises(Refused, match="no trainer"):
+        trainer(3)
+
+
 class TestDistinct:
     def test_records_on_both_sides_are_counted_and_dropped(self):
         x, y = OTHERS
@@ -361,7 +371,8 @@ class TestDistinct:
         with pytest.raises(Refused, match="7 of 157 nonmembers are members too"):
             audits.distinct(MEMBERS, both)
         with pytest.warns(audits.OverlapWarning, match="7 of 157"):
-            _, kept = audits.distinct(MEMBERS, both, overlap="drop")
+            own, kept = audits.distinct(MEMBERS, both, overlap="drop")
+        assert np.array_equal(own[0], MEMBERS[0][7:])  # of both, or they would not be drawn alike
         assert np.array_equal(kept[0], x)
         assert np.array_equal(kept[1], y)
 

@@ -213,6 +213,23 @@ def test_far_more_of_one_side_are_thinned():
     assert wrong <= allowed(1000, 0.1)
 
 
+def test_more_members_than_others_prove_nothing_to_who_guesses_in_alone():
+    generator = np.random.default_rng(19)
+    wrong = sum(
+        audit_epsilon(
+            generator.normal(size=275),
+            generator.normal(size=200),
+            delta=DELTA,
+            method="one-run",
+            sides="members",
+            key=key,
+        )
+        > 0
+        for key in range(100)
+    )
+    assert wrong <= allowed(100, 0.05)
+
+
 def test_the_published_formula_is_not_used_where_it_is_false():
     """Outputs that avoid the complement of who is in: total variation delta, and one guess in four is nearly sure."""
     assert most_likely(0.0, 0.05, Guesses(4, 4, 1)) >= 0.984
@@ -243,6 +260,8 @@ def test_clopper_pearson_uses_strict_thresholds():
         ({"method": "best"}, "method"),
         ({"thresholds": "best"}, "thresholds"),
         ({"sides": "none"}, "sides"),
+        ({"sides": "members", "method": "clopper-pearson"}, "both sides"),
+        ({"key": -1}, "key"),
     ],
 )
 def test_refusals(arguments, said):

@@ -184,7 +184,7 @@ BAD = {
     "existing": (None, f"{ATTACK} --drop-overlap --out patients.csv", "exists"),
     "confidence": (None, f"{ATTACK} --confidence 1.5", "confidence = 1.5 is out of range"),
     "no run": (None, "confide audit nowhere", "does not hold a run"),
-    "no canaries": (lambda: Path("run/canaries.json").unlink(), "confide audit run", "has no canaries: plant some"),
+    "no canaries": (lambda: Path("run/canaries.json").unlink(), "confide audit run", "another number of canaries"),
     "out of canaries": (None, "confide audit run --out a.json", "--out goes with --members"),
     "few canaries": (None, f"{FIT} more --canaries 3", "canaries = 3 is out of range"),
     "hidden steps": (None, f"{FIT} more --canaries 100 --sampler langevin", "hides its steps"),

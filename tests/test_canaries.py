@@ -244,6 +244,20 @@ def test_canaries_are_kept_with_the_posterior(tmp_path):
         assert np.array_equal(other.canaries.scores, posterior.canaries.scores)
         assert mechanism.p_values(other.canaries) == mechanism.p_values(posterior.canaries)
     assert confide.audit(again).scores.members.size == posterior.canaries.inside.sum()
+    assert "published" not in str(confide.audit(again).scores)
+    path = tmp_path / "run" / "canaries.json"
+    kept = path.read_text()
+    for broken in (
+        '{"inside": [1]}',
+        kept.replace('"steps": 100', '"steps": "x"'),
+        kept.replace('"scores": [', '"scores": [1.0, '),
+    ):
+        path.write_text(broken)
+        with pytest.raises(Refused, match="does not hold"):
+            confide.Posterior.load(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(Refused, match="number of canaries"):
+        confide.Posterior.load(tmp_path / "run")
     assert 10 < posterior.canaries.inside.sum() < 40  # coins; wrong once in 30,000 times
 
 

@@ -69,6 +69,10 @@ def with_canaries(home, name, apart):
     told = simulated(generator, number=400)
     told = told._replace(scores=generator.normal(apart * told.inside, 1.0))
     (home / name / "canaries.json").write_text(json.dumps(told.to_json()))
+    path = home / name / "plan.json"
+    kept = json.loads(path.read_text())
+    kept["plan"]["canaries"] = 400
+    path.write_text(json.dumps(kept))
     return home / name
 
 
@@ -236,6 +240,8 @@ def test_what_an_audit_shows_is_what_was_found(home, apart, colour):
     audit, made = confide.audit(posterior), report.gathered(posterior, schema)
     (shown,), text = made.evidence, report.rendered(made)
     assert not made.confidential
+    assert ("Do not publish this run" in text) == made.refuted == (colour == "bad")
+    assert ("which may be published" in text) != made.refuted
     assert "Not for publication" not in text
     assert f'class="verdict {colour}"' in text
     assert shown.sentence in audit.sentences()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confide import accounting, data, predictions, report, tables, tabular
+from confide.audits import planted
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.ledger import Ledger
@@ -63,7 +64,7 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
     made = report.gathered(posterior, described)
     assert posterior.guarantee is not None
     scores, (audited,) = judged.scores, made.evidence
-    shown = [mark.epsilon for mark in audited.marks if mark.kind == "shown"][1]
+    shown, said = planted.audit(posterior).bound, audited.verdict[0].lower() + audited.verdict[1:-1]
     return Shown(
         page,
         (
@@ -73,8 +74,8 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
             f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "
-            f"shows, with {audited.confidence:.0%} confidence, an epsilon of {shown:.2g} or more, where "
-            f"{posterior.guarantee.epsilon:.4g} is claimed ({audited.verdict[0].lower()}{audited.verdict[1:-1]}); the "
+            f"shows, with {audited.confidence:.0%} confidence and taking it for Gaussian-DP, an epsilon of {shown:.2g} "
+            f"or more, where {posterior.guarantee.epsilon:.4g} is claimed ({said}); the "
             f"price was computed again from guarantee.json alone, epsilon {accounting.verify(posterior.guarantee):.4g} "
             f"at delta {posterior.guarantee.delta:.2g}; "
             f"and the ledger has epsilon {ledger.left(DATASET).epsilon:.3g} left for these people.",

@@ -64,7 +64,12 @@ class Canaries(NamedTuple):
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Canaries:
         arrays = {name: np.array(record[name], np.float64) for name in ("scores", "sums", "squares", "pulls")}
-        return cls(**{**record, **arrays, "inside": np.array(record["inside"], bool)})
+        inside = np.array(record["inside"], bool)
+        shapes = {name: array.shape[-1:] for name, array in arrays.items()} | {"inside": inside.shape}
+        numbers = (record["steps"], record["spread"], record["sampling_probability"])
+        if set(shapes.values()) != {(inside.size,)} or not all(isinstance(number, (int, float)) for number in numbers):
+            raise ValueError("its canaries do not fit together")
+        return cls(**{**record, **arrays, "inside": inside})
 
 
 class Diagnostics(NamedTuple):
@@ -240,14 +245,19 @@ class Posterior:
                 arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
             guarantee = json.loads((folder / GUARANTEE).read_text())
             kept, told = record["model"], folder / CANARIES
+            canaries = Canaries.from_json(json.loads(told.read_text())) if told.exists() else None
+            if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
+                raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
             return cls(
                 draws=_nested(arrays),
                 guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
                 plan=record["plan"],
                 model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
-                canaries=Canaries.from_json(json.loads(told.read_text())) if told.exists() else None,
+                canaries=canaries,
             )
-        except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        except Refused:
+            raise
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
 
     def _known(self) -> Model:

@@ -164,7 +164,7 @@ def _by_itself(described: Schema, request: Request, budget: Budget, records: int
     what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
     """
     draws = (request.draws or jobs.DRAWS) * request.chains
-    asked = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries)
+    asked = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
     if draws > FEW or any(value is not None for value in asked) or not budget.delta or set(request.account) != {"dp"}:
         return "sgld", None
     model = chosen_model(described, request, bounded=True)

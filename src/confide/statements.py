@@ -45,7 +45,7 @@ def _course(plan: dict[str, Any]) -> list[str]:
     size = f"{plan['step_size']:.4g}"
     if plan["last_step_size"] != plan["step_size"]:
         size += f" falling to {plan['last_step_size']:.4g}"
-    full = plan["batch_size"] == plan["records"] + plan.get("canaries", 0)
+    full = plan["batch_size"] == plan["records"]
     batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
     steps = f"{plan['chains']} x {plan['steps']} steps of size {size}, {batches}, clip {plan['clip']:g}"
     if "likelihood_power" not in plan:

@@ -18,13 +18,12 @@ null holds in simulation, but we know of no proof.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from confide import accounting, checks
-from confide.audits import many_runs, one_run
+from confide.audits import many_runs, one_run, pools
 from confide.audits.one_run import Guesses
 from confide.audits.scores import vector
 from confide.checks import Refused
@@ -36,6 +35,7 @@ SHARES = {5.0: 0.8, 1.0: 0.1, 25.0: 0.1}  # guesses over sqrt(m), and their shar
 FOLDS = 4
 FEWEST = 8  # canaries, below which nothing can be said at the usual levels
 UNLIKELY = 6.0  # standard deviations from as many in as out, beyond which membership was not a fair coin
+UNEVEN = 2.0  # the same where only "in" is guessed, which is right more often the more are in
 
 
 def audit_epsilon(
@@ -72,18 +72,23 @@ def audit_epsilon(
     checks.one_of(("fixed", "split", "folds"), thresholds=thresholds)
     checks.one_of(("both", "members"), sides=sides)
     members, nonmembers = vector("member_scores", member_scores), vector("nonmember_scores", nonmember_scores)
+    generator = pools.generator(key)
     if method == "clopper-pearson":
+        if thresholds != "fixed" or sides != "both":
+            raise Refused(
+                "method 'clopper-pearson' has fixed thresholds and both sides: leave thresholds and sides out"
+            )
         return many_runs.largest_epsilon(members, nonmembers, delta, level)
     if delta == 0 and method == "one-run-fdp":
         raise Refused("delta = 0: Gaussian-DP has no finite epsilon there: give a delta above 0, or take 'one-run'")
-    scores, inside = joined(members, nonmembers, np.random.default_rng(key))
+    scores, inside = joined(members, nonmembers, generator, UNLIKELY if sides == "both" else UNEVEN)
     if len(scores) < FEWEST:
         return 0.0
     if thresholds != "fixed":
-        order = np.random.default_rng(key).permutation(len(scores))
+        order = generator.permutation(len(scores))
         scores, inside = scores[order], inside[order]
-    parts = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
-    found = parts(scores, inside, level, Test(method, delta), sides == "both")
+    bounded = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
+    found = bounded(scores, inside, level, Test(method, delta), sides == "both")
     return accounting.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
 
 
@@ -107,13 +112,15 @@ class Test:
         )
 
 
-def joined(members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator) -> tuple[Any, Any]:
+def joined(
+    members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator, most: float = 6.0
+) -> tuple[Any, Any]:
     """All scores, and who is in. Where membership was no fair coin, a random part for which it is one.
 
     Exactly as many of one side as of the other would not be: right guesses would then come in twos.
     """
     sizes = len(members), len(nonmembers)
-    if abs(sizes[0] - sizes[1]) > UNLIKELY * math.sqrt(sum(sizes)):
+    if abs(sizes[0] - sizes[1]) > most * math.sqrt(sum(sizes)):
         fewest = min(sizes)
         total = max(2, math.floor(2 * fewest - 3 * math.sqrt(2 * fewest)))
         inside = min(int(generator.binomial(total, 0.5)), fewest)
@@ -174,5 +181,8 @@ def _folds(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, bot
 def _best(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
     """The share of guesses that would have given the largest bound here."""
     made = np.unique(np.geomspace(min(10, len(scores)), len(scores), 8).round().astype(int))
-    bound: Callable[[int], float] = lambda count: test.largest(guessed(scores, inside, count, both), level)  # noqa: E731
+
+    def bound(count: int) -> float:
+        return test.largest(guessed(scores, inside, count, both), level)
+
     return float(max(made.tolist(), key=bound)) / len(scores)

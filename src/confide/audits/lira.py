@@ -28,7 +28,7 @@ from scipy import optimize, special, stats
 
 from confide import checks
 from confide.audits.losses import among, distinct, labels, log_odds, probabilities, side
-from confide.audits.pools import Trainer, all_log_odds, coded, generator, halves, inside, shadow_count
+from confide.audits.pools import all_log_odds, coded, generator, halves, inside, shadow_count, trainer
 from confide.audits.scores import Scores
 from confide.checks import Refused
 
@@ -52,7 +52,7 @@ def lira(
     target: Any,
     members: Any,
     nonmembers: Any,
-    train: Trainer,
+    train: Any,
     shadows: int = 64,
     mode: str = "online",
     variance: str = "prior",
@@ -65,7 +65,7 @@ def lira(
         target: a `Posterior`, a model with `predict_proba`, or a function from X to probabilities.
         members: records that the target was fitted to: (X, y).
         nonmembers: records of the same population that it was not fitted to.
-        train: how shadow models are fitted, best as the target was; `one_by_one` makes a trainer of any estimator.
+        train: how shadow models are fitted, best as the target was; `networks`, `one_by_one`, or an estimator.
         shadows: how many, an even number: they come in pairs that share no record.
         mode: "online", where every attacked record is in half of the models, all of them fitted to halves of members,
             nonmembers and `data` together; or "offline", where the models are fitted to halves of `data` alone.
@@ -83,7 +83,7 @@ def lira(
     pool = _pool(attacked, data, mode)
     (codes, code), _ = coded(pool, attacked)
     subsets = halves(len(pool[0]), count, rng)
-    predict = train(pool[0], codes, subsets, int(rng.integers(2**32)))
+    predict = trainer(train)(pool[0], codes, subsets, int(rng.integers(2**32)))
     told = all_log_odds(predict, attacked[0], code, count)
     if mode == "online":
         scores = online(seen, told, inside(subsets, len(pool[0]))[:, : len(seen)], variance)

@@ -177,13 +177,13 @@ def draw_losses(posterior: Any, x: Any, y: Any) -> np.ndarray:
 def distinct(members: Any, nonmembers: Any, overlap: str = "refuse") -> tuple[Data, Data]:
     """Both sides as arrays (X, y), refused where an attack on them would say nothing.
 
-    A nonmember that equals a member, in X and y, is both: with overlap = "drop" such records are left out of the
-    nonmembers, and an `OverlapWarning` says how many; else they are refused. Nor may a side have one label alone,
-    since an attack could then do no better or worse than to tell labels.
+    A nonmember that equals a member, in X and y, is both: with overlap = "drop" such records are left out of both
+    sides, which would else no longer be drawn alike, and an `OverlapWarning` says how many; else they are refused. Nor
+    may a side have one label alone, since an attack could then do no better or worse than to tell labels.
 
     >>> distinct(([[1.0], [2.0]], [0, 1]), ([[2.0], [3.0], [4.0]], [1, 1, 0]))
     Traceback (most recent call last):
-    confide.checks.Refused: 1 of 3 nonmembers are members too: give others, or distinct(..., overlap="drop")
+    confide.checks.Refused: 1 of 3 nonmembers are members too: give others, or what distinct(..., overlap="drop") gives
     """
     checks.one_of(("refuse", "drop"), overlap=overlap)
     one, two = side("members", members), side("nonmembers", nonmembers)
@@ -197,13 +197,19 @@ def distinct(members: Any, nonmembers: Any, overlap: str = "refuse") -> tuple[Da
         raise Refused(f"all {count} nonmembers are members too: give records that were not fitted")
     if count and overlap == "refuse":
         raise Refused(
-            f'{count} of {len(shared)} nonmembers are members too: give others, or distinct(..., overlap="drop")'
+            f"{count} of {len(shared)} nonmembers are members too: give others, or what distinct(..., "
+            'overlap="drop") gives'
         )
     if count:
         warnings.warn(
-            f"{count} of {len(shared)} nonmembers are members too and were left out.", OverlapWarning, stacklevel=2
+            f"{count} of {len(shared)} nonmembers are members too; they were left out of both sides.",
+            OverlapWarning,
+            stacklevel=2,
         )
-        two = two[0][~shared], two[1][~shared]
+        also = among(one, two)
+        if np.all(also):
+            raise Refused(f"all {len(also)} members are nonmembers too: give members that are not")
+        one, two = (one[0][~also], one[1][~also]), (two[0][~shared], two[1][~shared])
     for name, (_, y) in (("members", one), ("nonmembers", two)):
         if len(y) > 1 and np.all(y == y[0]):
             raise Refused(f"all {len(y)} {name} have the label {y[0].item()!r}: give records of at least two labels")

@@ -44,7 +44,7 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
     else:
         raise Refused("fit_call is no function: give one without arguments, such as lambda: confide.fit(...)")
     if posterior is None or posterior.guarantee is None:
-        raise Refused("fit_call fitted nothing private: let it call confide.fit once, in its own thread")
+        raise Refused("fit_call fitted nothing private: let it call confide.fit once, in the same thread")
     if posterior.canaries is None:
         raise Refused(
             "the posterior has no canaries: call confide.fit inside fit_call, or fit it with canaries=1000 beforehand"
@@ -56,4 +56,5 @@ def scores(posterior: Posterior) -> Scores:
     """The scores of the canaries of a run."""
     found = posterior.canaries
     assert found is not None
-    return Scores(members=found.scores[found.inside], nonmembers=found.scores[~found.inside], name="canaries")
+    inside, outside = found.scores[found.inside], found.scores[~found.inside]
+    return Scores(members=inside, nonmembers=outside, name="canaries", confidential=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,6 +59,19 @@ def one_by_one(make: Callable[..., Any]) -> Trainer:
         return lambda x: np.stack([_widened(model, x, count) for model in models])
 
     return train
+
+
+def trainer(train: Any) -> Trainer:
+    """A trainer as it is, or one made of an estimator or its class."""
+    if hasattr(train, "fit"):
+        if isinstance(train, type):
+            return one_by_one(train)
+        from sklearn.base import clone
+
+        return one_by_one(lambda: clone(train))
+    if not callable(train):
+        raise Refused("train is no trainer: give audits.networks(...), audits.one_by_one(...), or an estimator")
+    return cast(Trainer, train)
 
 
 def _widened(model: Any, x: np.ndarray, count: int) -> np.ndarray:

@@ -29,13 +29,14 @@ WARNING = "Not to be published: this was computed from the records themselves, u
 class Scores:
     """What a membership attack gives. It depends on the records, and NO guarantee covers it: not to be published.
 
-    Its `repr`, which notebooks show by themselves, says nothing of it; `print` says all.
+    Its `repr`, which notebooks show by themselves, says nothing of it; `print` says all. Canaries are nobody's records.
 
     Attributes:
         members: scores of records that were fitted, higher where the attack takes them for members.
         nonmembers: scores of records of the same population that were not.
         threshold: the attack says "member" where the score is at least this; None for an attack that only ranks.
         name: of the attack.
+        confidential: whether the scores are of people's records.
 
     >>> scores = Scores(members=[3.0, 2.0, 1.0], nonmembers=[2.0, 0.0], threshold=2.0, name="by hand")
     >>> scores.auc, scores.accuracy, scores.tpr_at_fpr(0.0)
@@ -46,6 +47,7 @@ class Scores:
     nonmembers: np.ndarray
     threshold: float | None = None
     name: str = "attack"
+    confidential: bool = True
 
     def __post_init__(self) -> None:
         checks.instance(str, name=self.name)
@@ -63,7 +65,8 @@ class Scores:
 
     def __repr__(self) -> str:
         sizes = f"{len(self.members)} members and {len(self.nonmembers)} others"
-        return f"<Scores of {self.name}: {sizes}, NOT TO BE PUBLISHED; print it to see it>"
+        warning = ", NOT TO BE PUBLISHED; print it to see it" if self.confidential else ""
+        return f"<Scores of {self.name}: {sizes}{warning}>"
 
     def __str__(self) -> str:
         return "\n".join(self.sentences())
@@ -172,7 +175,7 @@ class Scores:
                 "edges": edges.tolist(),
                 **{name: side.tolist() for name, side in zip(("members", "nonmembers"), counts, strict=True)},
             },
-            "warning": WARNING,
+            **({"warning": WARNING} if self.confidential else {}),
         }
 
     def _histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -190,7 +193,7 @@ class Scores:
         shown = [rate for rate in RATES if rate * len(self.nonmembers) >= 1] or [0.0]  # what so many others can show
         rates = ", ".join(f"{self.tpr_at_fpr(rate):.2%} at {rate:.1%}" for rate in shown)
         found = [
-            WARNING,
+            *([WARNING] if self.confidential else []),
             f"{self.name}: {len(self.members):,} members and {len(self.nonmembers):,} others were scored.",
             f"A member scores above another record with a probability of {self.auc:.3f} (AUC; guessing has 0.5).",
             f"Members found at a given share of false alarms: {rates} (guessing finds that share).",
@@ -238,7 +241,7 @@ class Scores:
             right.axvline(self.threshold, color=COLOURS["chance"], linestyle=":", label="threshold")
         right.set(xlabel="score, higher for members", ylabel="share of the records")
         right.legend(frameon=False)
-        figure.suptitle(f"NOT TO BE PUBLISHED: {self.name}", fontsize="medium")
+        figure.suptitle(f"{'NOT TO BE PUBLISHED: ' if self.confidential else ''}{self.name}", fontsize="medium")
         return figure
 
 

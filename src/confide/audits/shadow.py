@@ -13,14 +13,14 @@ import numpy as np
 from scipy.special import xlogy
 
 from confide.audits.losses import FLOOR, distinct, labels, log_odds, probabilities, side
-from confide.audits.pools import Trainer, coded, generator, halves, inside, said, shadow_count
+from confide.audits.pools import coded, generator, halves, inside, said, shadow_count, trainer
 from confide.audits.scores import Scores
 
 MOST = 200_000  # pairs of a record and a model that the attack learns from
 
 
 def shadow(
-    target: Any, members: Any, nonmembers: Any, data: Any, train: Trainer, shadows: int = 64, key: int = 0
+    target: Any, members: Any, nonmembers: Any, data: Any, train: Any, shadows: int = 64, key: int = 0
 ) -> Scores:
     """Attack a classifier by what shadow models say of records that they were fitted to, and of others.
 
@@ -33,7 +33,7 @@ def shadow(
         members: records that the target was fitted to: (X, y).
         nonmembers: records of the same population that it was not fitted to.
         data: the attacker's own records of that population, (X, y), best twice as many as the target was fitted to.
-        train: how shadow models are fitted, best as the target was; `one_by_one` makes a trainer of any estimator.
+        train: how shadow models are fitted, best as the target was; `networks`, `one_by_one`, or an estimator.
         shadows: how many, an even number: they come in pairs that share no record.
         key: a number that decides which records each model has; it has nothing to do with privacy.
     """
@@ -46,7 +46,7 @@ def shadow(
     own = side("data", data)
     codes, kinds = coded(own, one, two)
     subsets = halves(len(own[0]), count, rng)
-    predict = train(own[0], codes[0], subsets, int(rng.integers(2**32)))
+    predict = trainer(train)(own[0], codes[0], subsets, int(rng.integers(2**32)))
     asked = np.sort(rng.permutation(len(own[0]))[: max(2, MOST // count)])
     x, y = own[0][asked], codes[0][asked]
     features = said(predict, x, count, lambda found, part: _features(found, y[part], y[part], kinds))

@@ -64,9 +64,6 @@ class Trained(NamedTuple):
         return np.asarray(_predicted(last, x))
 
 
-Trainer = Callable[[Any, Any, Any, Any], Callable[[Any], np.ndarray]]
-
-
 def networks(
     hidden: int | Sequence[int] = (64, 64),
     optimiser: Optimiser = "sgd",

@@ -1,11 +1,11 @@
 """`Audit`: the claim, what an attack proved against it, and the verdict.
 
 **The verdict is a test of the claim itself.** The run's own privacy profile, not a Gaussian that is near it, is the
-hypothesis: points (epsilon, delta) of it, all of which it claims at once. These tests share the level equally:
+hypothesis: points (epsilon, delta) of it, all of which it claims at once. These tests share the level:
 
 - as many right guesses as there were (`confide.audits.one_run`), which takes nothing for granted but the profile;
-- for canaries also pairs of one that is in and one that is out, put together at random. Noise that is independent from
-  parameter to parameter, as the mechanism says it is, makes the scores of canaries independent, and no score has an
+- for canaries also pairs of one that is in and one that is out, in the order of planting. Noise that is independent
+  from parameter to parameter, as the mechanism says it is, makes their scores independent, and no score has an
   area under its curve above that of the claim, A = integral of F (F(x) the largest true positive rate at a false
   positive rate of x). So the pairs in which the one that is in scores higher are at most Binomial(pairs, A): exact, and
   much stronger. For records it would be wrong, since one model scores them all;
@@ -33,14 +33,15 @@ from confide.budget import Guarantee
 from confide.posterior import Canaries
 
 ALARM = 0.001
-NAMES = {  # of the tests, in a sentence
-    "guesses": "guesses at who was in",
-    "pairs": "the order of canaries that were in and out",
-    "noise": "the amount of noise",
-    "pull": "the pull of canaries",
-    "steps": "the noise of different steps",
-    "batches": "the batches that canaries were in",
-    "chains": "the noise of different chains",
+LEAST = 1e-15  # of a probability that is told as a number
+MEANINGS = {  # what each test finds where it finds something
+    "guesses": "guesses at who was in are right too often",
+    "pairs": "those that were in score above those that were out too often",
+    "noise": "there is less noise than was priced",
+    "pull": "canaries pull harder, or are in batches more often, than was priced",
+    "steps": "the noise of different steps is not independent",
+    "batches": "the batches of different steps are not independent",
+    "chains": "the noise or the batches of different chains are not independent",
 }
 STEPS = 20_000  # of the integral: it is at most so much too large
 
@@ -74,6 +75,7 @@ class Audit:
     reach: float
     scores: Scores
     canaries: bool
+    guessed: int  # how many of them the guesses are about: all, unless one side is far larger
 
     @property
     def violated(self) -> bool:
@@ -98,16 +100,18 @@ class Audit:
         """The result in plain language."""
         m = len(self.scores.members) + len(self.scores.nonmembers)
         what = f"{m:,} canaries" if self.canaries else f"{m:,} records"
-        by = f", by {NAMES[min(self.tests, key=self.tests.__getitem__)]}"
+        if self.guessed < m:
+            what = f"A random part of {self.guessed:,} of {what}, about as many members as others,"
+        why = MEANINGS[min(self.tests, key=self.tests.__getitem__)]
+        likely = f"a probability of {self.p_value:.2g} at most" if self.p_value > LEAST else "hardly any probability"
         if self.violated:
-            verdict = f"VIOLATION: if the claim holds, what was found has a probability of {self.p_value:.2g}{by}. " + (
+            verdict = f"VIOLATION: {why}, which has {likely} if the run did what its guarantee rests on. " + (
                 "Do not publish the run." if self.canaries else "Or members and others differ in other ways."
             )
         elif self.verdict == "suspect":
             verdict = (
-                f"SUSPECT: if the claim holds, what was found has a probability of {self.p_value:.2g}{by}, "
-                f"and one honest run in {1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with "
-                "more of them."
+                f"SUSPECT: {why}, which has {likely} if the run did what its guarantee rests on, and one honest run in "
+                f"{1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with more of them."
             )
         else:
             shown = f"a run that reveals all it claims would have shown a bound of about {self.reach:.2g}"
@@ -129,7 +133,7 @@ class Audit:
         return (
             *warning,
             f"Claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}. {what} were guessed at from the release.",
-            f"At {self.confidence:.0%} confidence epsilon is at least {self.bound:.3g} if the mechanism is "
+            f"At {100 * self.confidence:.4g}% confidence epsilon is at least {self.bound:.3g} if the mechanism is "
             f"Gaussian-DP, and at least {self.general_bound:.3g} whatever it is.{independent}",
             verdict,
             assumed,
@@ -137,9 +141,7 @@ class Audit:
 
     def to_json(self) -> dict[str, Any]:
         told = {name: getattr(self, name) for name in ("claimed", "delta", "confidence", "bound", "general_bound")}
-        scores = self.scores.to_json()
-        if self.canaries:
-            scores.pop("warning", None)
+        *_, sentence, assumption = self.sentences()
         return {
             **told,
             "independent_bound": self.independent_bound,
@@ -149,7 +151,9 @@ class Audit:
             "verdict": self.verdict,
             "canaries": self.canaries,
             "sentences": list(self.sentences()),
-            "scores": scores,
+            "sentence": sentence,
+            "assumption": assumption,
+            "scores": self.scores.to_json(),
         }
 
 
@@ -190,6 +194,7 @@ def judged(
         reach=reach(guarantee.epsilon, delta, len(joined), level),
         scores=scores,
         canaries=canaries is not None,
+        guessed=len(joined),
     )
 
 

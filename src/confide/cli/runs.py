@@ -171,10 +171,13 @@ def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
         print_json(record | ({} if audit is None else {"audit": audits.summary(audit)}))
     else:
         print("\n".join(files))
-        print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-differentially private.")
+        refuted = audit is not None and audit.violated
+        claimed = "differentially private, it claims" if refuted else "differentially private"
+        print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-{claimed}.")
         for sentence in () if audit is None else audit.sentences():
             say(sentence)
-        print(f"Next: confide report {quote(str(out))}")
+        if not refuted:
+            print(f"Next: confide report {quote(str(out))}")
     if audit is not None and audit.violated:
         raise typer.Exit(audits.VIOLATED)
 

@@ -88,6 +88,7 @@ class Report:
     evaluation: Evaluation | None
     evaluated_on: str  # "", "public" or "held-out"
     evidence: list[Evidence]
+    refuted: bool  # by canaries: then nothing of the run is to be published
     confidential: bool  # whether it shows what no guarantee covers
     classification: bool
 
@@ -143,6 +144,7 @@ def gathered(
         evaluation=evaluation,
         evaluated_on=evaluated_on,
         evidence=audited,
+        refuted=any(found.canaries and found.colour == "bad" for found in audited),
         confidential=evaluated_on == "held-out" or audit is not None,
         classification=bool(schema.column(schema.target).labels),
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.accountants.profiles import Profile
+from confide.audits.verdicts import MEANINGS
 from confide.checks import Refused
 
 POINTS = 121  # of the curve that the claim allows
@@ -26,6 +27,11 @@ class Mark(NamedTuple):
     name: str
     meaning: str
     epsilon: float
+
+
+class Tested(NamedTuple):
+    meaning: str  # what it would have found
+    p_value: float
 
 
 class Attack(NamedTuple):
@@ -46,6 +52,7 @@ class Evidence:
     sentence: str  # of the verdict, in full
     assumed: str
     marks: list[Mark]
+    tests: list[Tested]  # what the verdict rests on
     confidence: float
     rates: list[float]  # false alarms
     found: list[float]
@@ -75,7 +82,7 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
     scores, canaries = record["scores"], bool(record["canaries"])
     curve, bins = scores["roc"], scores["histogram"]
     colour, verdict = SAID[record["verdict"]]
-    *_, sentence, assumed = record["sentences"]
+    sentence, assumed = record["sentence"], record["assumption"]
     members, others = int(scores["members"]), int(scores["nonmembers"])
     rates = np.geomspace(lowest(members, others), 1.0, POINTS)
     told = [float(rate) for rate in scores["tpr_at_fpr"]]
@@ -89,6 +96,7 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         sentence=str(sentence),
         assumed=str(assumed),
         marks=_marks(record, canaries),
+        tests=[Tested(MEANINGS[name], float(p_value)) for name, p_value in record["tests"].items()],
         confidence=float(record["confidence"]),
         rates=_numbers(curve["fpr"]),
         found=_numbers(curve["tpr"]),

@@ -73,7 +73,10 @@ def called(command: str, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] if page.stem in ("how-to", "errata") else []) for page in PAGES],
+    [
+        pytest.param(page, marks=[pytest.mark.long] if page.stem in ("how-to", "errata", "tutorial") else [])
+        for page in PAGES
+    ],
     ids=lambda page: page.stem,
 )
 def test_examples_run_in_order(page, tmp_path, monkeypatch):
@@ -131,6 +134,7 @@ def test_every_command_is_in_the_reference_and_has_help():
         assert all(parameter.help for parameter in command.params), name
 
 
+@pytest.mark.long
 def test_the_site_builds_without_warnings_and_without_the_network(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"],

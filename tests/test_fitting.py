@@ -195,6 +195,7 @@ def test_no_record_carries_the_chain_away(size, label):
     assert moved <= 50 * job.kernel.controls.step_size[0] * 2 * job.setting.clip / 500
 
 
+@pytest.mark.long
 def test_a_number_given_twice_is_other_noise_for_other_records_or_settings():
     """With the same noise two releases of neighbours would differ by one clipped gradient, and show it bare."""
     changed = X.copy()

@@ -314,6 +314,7 @@ def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
     assert np.array_equal(job.seen.distances, seen.distances)
 
 
+@pytest.mark.long
 def test_distances_are_norms_of_records_at_the_iterates():
     found = planned(bayesian=True, batch_size=60)
     draws = found.job.execute((X, Y), jax.random.key(1))
@@ -326,6 +327,7 @@ def test_distances_are_norms_of_records_at_the_iterates():
 
 
 @pytest.mark.parametrize("batch_size", [60, pytest.param(400, marks=LONG)])
+@pytest.mark.long
 def test_watching_changes_no_draw(batch_size):
     """Records that are looked at beside the batch are not in the sum. Large batches are added up by chunks."""
     settings = {"batch_size": batch_size, "steps": 30, "draws": 30, "burn_in": 0, "clip": 0.8}
@@ -427,6 +429,7 @@ def test_another_start_is_another_noise():
     assert digests[0] != digests[1]
 
 
+@pytest.mark.long
 def test_an_estimate_that_cannot_be_had_does_not_lose_the_run(capsys):
     still = (np.zeros_like(X), Y)  # every gradient is zero: nothing is known of a spread
     posterior = confide.fit(MODEL, still, BUDGET, steps=40, clip=0.8, batch_size=60, key=1, account=["dp", "bayesian"])

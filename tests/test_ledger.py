@@ -284,6 +284,7 @@ except Refused as refusal:
 """
 
 
+@pytest.mark.long
 def test_a_read_only_ledger_can_be_read_but_not_charged():
     """Seen by somebody who may not write, as root may write everything."""
     with tempfile.TemporaryDirectory() as folder:

@@ -96,6 +96,7 @@ def test_a_numpyro_model_is_fitted_and_reported_in_its_own_space():
     assert found.interval(X[:4]).shape == (4, 2)
 
 
+@pytest.mark.long
 def test_a_numpyro_classifier_predicts_probabilities():
     def logistic(x, y=None):
         w = numpyro.sample("w", dist.Normal(0, 1).expand([2]).to_event(1))

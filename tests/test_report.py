@@ -233,7 +233,7 @@ def test_an_audit_by_rows_is_kept_out_of_what_may_be_published(home, pages):
         report.write(home / "stages", audit=home / "audited-audit.json")
 
 
-@pytest.mark.parametrize(("apart", "colour"), [(0.0, "good"), (9.0, "bad")])
+@pytest.mark.parametrize(("apart", "colour"), [pytest.param(0.0, "good", marks=pytest.mark.long), (9.0, "bad")])
 def test_what_an_audit_shows_is_what_was_found(home, apart, colour):
     """By canaries alone, which may be published."""
     posterior, schema = tabular.load(with_canaries(home, f"apart-{apart:g}", apart))

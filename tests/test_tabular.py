@@ -201,6 +201,7 @@ def test_every_model_goes_the_whole_way(model, target, columns, folder, call):
     assert call("confide report run --public visits.csv") == "run/report.html\n"
 
 
+@pytest.mark.long
 def test_predictions_cover_what_they_say(folder):
     """Of a well-specified model without much noise, bins hold what they promise; the scores are those of hand."""
     posterior = tabular.fit(
@@ -244,14 +245,8 @@ KILLED = """
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("before the charge", marks=pytest.mark.long),
-        "in the middle",
-        pytest.param("before the end", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["before the charge", "in the middle", "before the end"])
 def test_killed_and_resumed(moment, folder, call, tmp_path):
     """The same draws as an undisturbed run, one charge, and no secret left behind."""
     ledger = confide.Ledger.create("ledger.db")
@@ -299,6 +294,7 @@ def interrupted(*arguments, **more):
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_changed_data_are_not_resumed(folder, call):
     asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=1000)
     with pytest.MonkeyPatch.context() as patch:

@@ -73,6 +73,7 @@ def test_an_ensemble_predicts_with_its_mean(table, together):
     np.testing.assert_allclose(np.exp(together.log_probabilities(x, 1)), last, atol=1e-6)
 
 
+@pytest.mark.long
 def test_softmax_regression_by_hand(table):
     """One batch holds all records, so that their order does not matter: the second of two steps, at half the rate."""
     x, y, subsets = table

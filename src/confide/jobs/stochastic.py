@@ -37,7 +37,7 @@ BATCH_SIZE = 256
 STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
 DRAWS = 1000
-LEAST_FAILURE = 1e-99  # below which a delta is not taken for one
+LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
 

@@ -34,6 +34,7 @@ LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
 CHECKPOINT_SECONDS = 20.0
 PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
+MASKING = 2**30 + 5  # the same for what is dropped of records
 
 
 class Carry(NamedTuple):
@@ -51,6 +52,7 @@ class Drawn(NamedTuple):
     normals: jax.Array
     key: jax.Array | None
     picked: jax.Array | None  # records whose distances are watched
+    masks: jax.Array | None = None  # key of what is dropped of records
 
 
 @dataclass(kw_only=True)
@@ -102,7 +104,8 @@ class Job:
         return jax.jit(over_chains, donate_argnums=0)
 
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
-        rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+        drawn = self._host_drawn(random, number) if self.setting.secure else self._drawn(random, number)
+        rows, normals, key, picked, masks = drawn
         first = number * self.block
         joined = None
         if picked is not None and rows is not None and rows.shape[1] <= SMALL:
@@ -135,6 +138,7 @@ class Job:
                 key=None if key is None else jax.random.fold_in(key, i),
                 secure=self.setting.secure,
                 notes=notes,
+                masks=None if masks is None else jax.random.fold_in(masks, i),
             )
             state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
             since = t + 1 - self.burn_in
@@ -164,16 +168,20 @@ class Job:
             shape = (self.block, self.watch.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
-        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
+        masks = None if self.gradient_sum.dropped is None else jax.random.fold_in(own, MASKING)
+        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked, masks)
 
-    def _host_drawn(self, random: Any) -> Drawn:
+    def _host_drawn(self, random: Any, number: jax.Array) -> Drawn:
         uniform, units, picked = random
         rows = (
             None
             if uniform is None
             else batches.from_uniform(uniform, self.setting.rows, self.setting.sampling_probability)
         )
-        return Drawn(rows, units, None, picked)
+        masks = None  # whoever knows what is dropped learns nothing of the records: the key is no secret
+        if self.gradient_sum.dropped is not None:
+            masks = jax.random.fold_in(jax.random.key(MASKING), number)
+        return Drawn(rows, units, None, picked, masks)
 
     def prepared(self, data: tuple[jax.Array, ...]) -> Any:
         """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""

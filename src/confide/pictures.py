@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from confide.checks import Refused
 from confide.schema import Column
@@ -31,8 +31,8 @@ class Pictures:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     flattened: bool
-    target: str = TARGET
-    learnt: tuple[str, ...] = ()
+    target: ClassVar[str] = TARGET
+    learnt: ClassVar[tuple[str, ...]] = ()
 
     @property
     def numbers(self) -> int:
@@ -67,15 +67,14 @@ class Pictures:
         )
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(asdict(self)) + "\n"
 
 
 def load(path: Path) -> Pictures:
     """What `Pictures.to_json` wrote."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        lists = {name: tuple(record[name]) for name in ("shape", "classes", "learnt")}
-        return Pictures(**record | lists)
+        return Pictures(**record | {name: tuple(record[name]) for name in ("shape", "classes")})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"{str(path)!r} cannot be read: {error}; restore it") from None
 

@@ -25,9 +25,9 @@ def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], li
         return [], ["Effective draws cannot be computed of so few: judge the run by predictions on other images."]
     total, median, warnings = posterior.chains * posterior.size, float(np.median(known)), []
     sentences = [
-        f"Of {total:,} draws, what they predict for {MADE_UP} made-up images is worth {median:,.0f} independent ones at "
-        f"the median and {known.min():,.0f} at the least. A longer run needs a larger budget or a smaller clip, not "
-        "more steps."
+        f"Of {total:,} draws, what they predict for {MADE_UP} made-up images is worth {median:,.0f} independent ones "
+        f"at the median and {known.min():,.0f} at the least. A longer run needs a larger budget or a smaller clip, "
+        "not more steps."
     ]
     if median < ENOUGH:
         warnings.append(
@@ -36,9 +36,7 @@ def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], li
         )
     if found := [ratio for ratio in ratios if ratio is not None]:
         worst = max(found)
-        sentences.append(
-            f"R-hat of these over {posterior.chains} chains is at most {worst:.2f}; {AGREED} is agreement."
-        )
+        sentences.append(f"R-hat of these over {posterior.chains} chains is at most {worst:.2f}; up to {AGREED} agree.")
         if worst > AGREED:
             warnings.append("The chains do not agree on what they predict: the budget did not suffice to learn it.")
     return warnings, sentences

@@ -68,6 +68,7 @@ INSIDE = {
         "clips",
         "individual",
         "estimates",
+        "descents",
         "stochastic",
         "langevin",
         "posterior_sample",
@@ -106,6 +107,9 @@ INSIDE = {
         "psgld",
         "sgfs",
         "hybrid",
+        "descent",
+        "variational",
+        "guides",
         "__init__",
     ],
     "baselines": [

@@ -205,6 +205,8 @@ def completed(
     data = arrays if asked.canaries is None else asked.canaries.with_members(inside)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
+    if planned.finish is not None:
+        kept = planned.finish(kept, source)
     if planned.histogram is not None:
         plan["individual"] |= planned.histogram(job.seen, source).to_json()
     if asked.accounts.bayesian:
@@ -271,10 +273,12 @@ def sample(
     checks.instance(Sampler, sampler=sampler)
     arrays = checked_data(model, data)
     start, source = _keys("default", key, None)
-    job = jobs.plain_job(model, arrays, sampler, Asked(steps, batch_size, None, chains, draws, burn_in), start)
+    asked = Asked(steps, batch_size, None, chains, draws, burn_in)
+    job, plan, finish = jobs.plain(model, arrays, sampler, asked, start)
     with shown(job.steps, None, progress) as report:
         kept = run.execute(job, arrays, source, report=report)
-    plan = jobs.described(model, sampler, job) | {"noise": "default"}
+    kept = kept if finish is None else finish(kept, source)
+    plan |= {"noise": "default"}
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 

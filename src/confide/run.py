@@ -38,7 +38,7 @@ PICKING = 2**30 + 3  # folded into a block's key for the records whose distances
 
 class Carry(NamedTuple):
     state: Any
-    draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
+    draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
     told: jax.Array | None  # (4, canaries), where there are any
@@ -182,7 +182,7 @@ class Job:
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
-        draws = jnp.zeros((chains, kept + 1, self.setting.dimension), jnp.float32)
+        draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)

@@ -68,6 +68,7 @@ INSIDE = {
         "clips",
         "individual",
         "estimates",
+        "guides",
         "descents",
         "stochastic",
         "langevin",
@@ -109,7 +110,6 @@ INSIDE = {
         "hybrid",
         "descent",
         "variational",
-        "guides",
         "__init__",
     ],
     "baselines": [

@@ -30,7 +30,7 @@ from confide.models.model import Model
 from confide.noise import Noise, SecureSource
 from confide.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.progress import shown
-from confide.samplers import Sampler, sgld
+from confide.samplers import Descent, Sampler, sgld
 
 
 def fit(
@@ -163,10 +163,10 @@ def completed(
         assumptions=statements.assumed(noise, given) + assumptions,
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        raise Refused(
-            f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
-            "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
-        )
+        remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
+        if isinstance(sampler, Descent):
+            remedy = "raise noise_multiplier, take fewer steps, or leave it out"
+        raise Refused(f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: {remedy}")
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}

@@ -11,11 +11,12 @@ import numpy as np
 
 from confide import checks, noise
 from confide.checks import Refused
+from confide.jobs import guides
 from confide.jobs.parts import Asked
 from confide.kernel import Setting
 from confide.models.model import Model
 from confide.noise import SecureSource
-from confide.samplers import Descent, Sampler, Variational, guides
+from confide.samplers import Descent, Sampler, Variational
 from confide.samplers.variational import gaussian
 
 DRAWS = 1000  # from a q, which cost nothing
@@ -41,7 +42,7 @@ def met(sampler: Sampler, model: Model, data: tuple[np.ndarray, ...], setting: S
     if sampler.guide is None:
         return sampler.of(gaussian(sampler.wanted, start[: setting.size], setting.n))
     own = data[:-2] if setting.others else data  # without the marks of canaries
-    return sampler.of(guides.family(sampler.guide, model, own, setting.size))
+    return sampler.of(guides.family(sampler.guide, model, own, setting.n))
 
 
 def described(sampler: Sampler, asked: Asked) -> dict[str, Any]:

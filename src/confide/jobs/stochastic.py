@@ -230,7 +230,11 @@ def plain(
     rare = 1e-12 / (steps * len(parts.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
     job = _job(parts, sampler.build(sampler, setting, sizes), buffer)
-    return job, described(model, sampler, job) | descents.described(sampler, asked), descents.finish(sampler, setting, asked)
+    return (
+        job,
+        described(model, sampler, job) | descents.described(sampler, asked),
+        descents.finish(sampler, setting, asked),
+    )
 
 
 def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = None) -> Job:

@@ -35,7 +35,7 @@ from confide import checks
 from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
 from confide.samplers.sampler import Sampler, Schedule, controls
 
-DRIFT = 0.1  # how far noise alone carries a parameter
+DRIFT = 0.5  # how far noise alone carries a parameter
 LARGEST = 1.0  # learning rate times clip
 FLOOR = 0.01  # of the known variance of the noise
 TINY = 1e-12  # beside the square root of a second moment
@@ -83,8 +83,9 @@ class Descent(Sampler):
             "noise_multiplier": self.noise_multiplier,
             "average": self.average,
         }
+        point = {"estimate": "point"} if self.draws == 1 else {}
         named = {name: "function" if callable(value) else value for name, value in settings.items()}
-        return {"sampler": self.name, **named, **self.options}
+        return {"sampler": self.name, **named, **self.options, **point}
 
     def with_multiplier(self, noise_multiplier: float) -> Descent:
         return replace(self, noise_multiplier=noise_multiplier)
@@ -129,18 +130,18 @@ def dp_sgd(
 
 def dp_adam(
     learning_rate: float | Callable[[int], Any] | None = None,
-    first: float = 0.9,
-    second: float = 0.999,
+    mean_decay: float = 0.9,
+    square_decay: float = 0.999,
     corrected: bool = False,
     schedule: Schedule = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
 ) -> Sampler:
-    """DP-Adam: as `dp_sgd`, with moments of the noisy gradients; `first` and `second` are b1 and b2.
+    """DP-Adam: as `dp_sgd`, with moments of the noisy gradients; `mean_decay` and `square_decay` are b1 and b2.
 
     With `corrected` the known variance of the noise is taken out of the second moment.
 
-    >>> dp_adam().to_json()["second"]
+    >>> dp_adam().to_json()["square_decay"]
     0.999
     """
     return Adam(
@@ -151,8 +152,8 @@ def dp_adam(
         noise_multiplier=noise_multiplier,
         average=bool(average),
         options={
-            "first": checks.probability(first=first, zero=True),
-            "second": checks.probability(second=second, zero=True),
+            "mean_decay": checks.probability(mean_decay=mean_decay, zero=True),
+            "square_decay": checks.probability(square_decay=square_decay, zero=True),
             "corrected": bool(corrected),
         },
     )
@@ -215,7 +216,7 @@ def _adam(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
     def step(state: AdamState, control: Controls, t: jax.Array, oracle: Oracle) -> AdamState:
         gradient = mean_gradient(setting, state.iterate, control, oracle)
         known = jnp.square(control.noise / setting.expected_batch) if options["corrected"] else 0.0
-        moments, direction = state.moments.after(gradient, t, options["first"], options["second"], known)
+        moments, direction = state.moments.after(gradient, t, options["mean_decay"], options["square_decay"], known)
         iterate = state.iterate - control.step_size * direction
         return AdamState(kept(state.position, iterate, t, steps, average), iterate, moments)
 

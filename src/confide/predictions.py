@@ -161,9 +161,7 @@ def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray
         "standard deviation of the outcomes": float(np.std(outcome)),
     }
     if posterior.point or posterior.chains * posterior.size == 1:
-        return Evaluation(
-            len(y), scores, [], "There is one draw, or a point, so there are no intervals to compare with."
-        )
+        return Evaluation(len(y), scores, [], "One draw, or a point, has no intervals to compare with.")
     bins = []
     for level in LEVELS:
         interval = posterior.interval(x, level)

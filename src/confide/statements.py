@@ -50,8 +50,8 @@ def _course(plan: dict[str, Any]) -> list[str]:
     steps = f"{plan['chains']} x {plan['steps']} steps of size {size}, {batches}, clip {plan['clip']:g}"
     if "noise_multiplier" in plan:
         return [
-            f"{plan['chains']} x {plan['steps']} steps at learning rate {size}, {batches}, clip {plan['clip']:g}, noise "
-            f"multiplier {plan['noise_multiplier']:.4g}",
+            f"{plan['chains']} x {plan['steps']} steps at learning rate {size}, {batches}, clip {plan['clip']:g}, "
+            f"noise multiplier {plan['noise_multiplier']:.4g}",
             found(plan),
         ]
     if "likelihood_power" not in plan:

@@ -77,7 +77,8 @@ def _private(
     asked = _watched(budget, descents.asked_of(sampler, asked), _records(data, asked))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), _records(data, asked)
-    planned = clips.planned if asked.accounts.individual is None else clips.long
+    planned = clips.usual if isinstance(sampler, Descent) else clips.planned
+    planned = planned if asked.accounts.individual is None else clips.long
     clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
     parts = _parts(model, data, asked, clip, key)
     setting = parts.setting
@@ -230,11 +231,8 @@ def plain(
     rare = 1e-12 / (steps * len(parts.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
     job = _job(parts, sampler.build(sampler, setting, sizes), buffer)
-    return (
-        job,
-        described(model, sampler, job) | descents.described(sampler, asked),
-        descents.finish(sampler, setting, asked),
-    )
+    plan = described(model, sampler, job) | descents.described(sampler, asked)
+    return job, plan, descents.finish(sampler, setting, asked)
 
 
 def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = None) -> Job:

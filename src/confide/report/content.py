@@ -209,8 +209,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
     if posterior.point:
         warnings.append(
-            f"{plan['sampler']} finds points near the mode of the posterior. They have no spread: how far each coefficient "
-            "may be from the truth does not show, and what several points differ by is the noise alone."
+            f"{plan['sampler']} finds points near the mode of the posterior. They have no spread: how far each "
+            "coefficient may be from the truth does not show, and what several points differ by is the noise alone."
         )
     elif posterior.chains * posterior.size == 1:
         warnings.append(

@@ -170,7 +170,9 @@ class Posterior:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
         arviz = load_arviz()
         variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
-        data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
+        with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
+            warnings.filterwarnings("ignore", "More chains", UserWarning)
+            data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
         data["posterior"].attrs["guarantee"] = (
             "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
         )

@@ -444,11 +444,11 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
         assert choice.why is None
 
 
-@pytest.mark.parametrize("sampler", ["hybrid", "ops"])
+@pytest.mark.parametrize("sampler", ["hybrid", "ops", "dp_sgd", "dp_adam", "dpvi"])
 @pytest.mark.long
-def test_convex_samplers_by_name(sampler, folder, call):
+def test_other_samplers_by_name(sampler, folder, call):
     command = FIT.replace("--ledger ledger.db", "")
-    command = command if sampler == "hybrid" else command.replace("--steps 500", "")
+    command = command if sampler != "ops" else command.replace("--steps 500", "")
     printed = call(f"confide {command} --sampler {sampler} --json --quiet")
     assert json.loads(printed)["epsilon"] <= 1 + 1e-9
     assert "Stated epsilon" in call("confide verify run")

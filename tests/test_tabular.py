@@ -453,6 +453,12 @@ def test_other_samplers_by_name(sampler, folder, call):
     assert json.loads(printed)["epsilon"] <= 1 + 1e-9
     assert "Stated epsilon" in call("confide verify run")
     assert call("confide report run").strip().endswith("report.html")
+    page = Path("run/report.html").read_text()
+    assert ("finds points near the mode" in page) == sampler.startswith("dp_")
+    assert ("point estimate" in page) == sampler.startswith("dp_")
+    assert ("mean-field approximation" in page) == (sampler == "dpvi")
+    told = call("confide predict run patients.csv --out told.csv")
+    assert ("points have no intervals" in told) == sampler.startswith("dp_")
 
 
 def test_resume_goes_on_with_langevin(folder, call, monkeypatch):

@@ -387,7 +387,7 @@ def test_a_guide_that_has_met_records_is_refused():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: confide.dp_sgd(0.0), "step_size = 0 is not positive"),
+        (lambda: confide.dp_sgd(0.0), "learning_rate = 0 is not positive"),
         (lambda: confide.dp_sgd(momentum=1.0), r"momentum = 1 is out of range: give a number in \[0, 1\)"),
         (lambda: confide.dp_sgd(noise_multiplier=0.0), "noise_multiplier = 0 is not positive"),
         (lambda: confide.dp_adam(square_decay=1.0), "square_decay = 1 is out of range"),

@@ -272,8 +272,8 @@ def execute(
         if checkpoint is not None:
             checkpoints.delete(checkpoint)
         raise Refused(
-            "the chain diverged, and what it was charged stays charged: lower step_size, or give more steps so that "
-            "each is smaller"
+            "the chain diverged, and what it was charged stays charged: lower the step size or learning rate, or give "
+            "more steps so that each is smaller"
         )
     return draws
 

@@ -71,7 +71,8 @@ def _course(plan: dict[str, Any]) -> list[str]:
 def found(plan: dict[str, Any]) -> str:
     """What an optimiser finds, and what its draws do not tell."""
     if plan.get("estimate") == "point":
-        kept = "the mean of the second half of the run" if plan["average"] else f"{plan['draws']} iterates"
+        iterates = "the last iterate" if plan["draws"] == 1 else f"{plan['draws']} iterates"
+        kept = "the mean of the second half of the run" if plan["average"] else iterates
         return f"kept of each chain: {kept}, near the mode of the posterior; points have no posterior spread"
     return (
         f"{plan['draws']} draws of each chain are from q, the {plan['family']} approximation that it finds; its spread "

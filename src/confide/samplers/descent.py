@@ -54,6 +54,10 @@ class Descent(Sampler):
         if self.noise_multiplier is not None:
             checks.positive(noise_multiplier=self.noise_multiplier)
 
+    @property
+    def rate(self) -> str:
+        return "learning_rate"
+
     def noise(self, setting: Setting, steps: int) -> np.ndarray:
         """Standard deviations on the sums; none without a guarantee."""
         if math.isinf(setting.clip):

@@ -69,6 +69,8 @@ INSIDE = {
         "clips",
         "individual",
         "estimates",
+        "guides",
+        "descents",
         "stochastic",
         "langevin",
         "posterior_sample",
@@ -118,6 +120,8 @@ INSIDE = {
         "psgld",
         "sgfs",
         "hybrid",
+        "descent",
+        "variational",
         "__init__",
     ],
     "baselines": [

@@ -39,7 +39,7 @@ MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
 
 class Carry(NamedTuple):
     state: Any
-    draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
+    draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
     told: jax.Array | None  # (4, canaries), where there are any
@@ -190,7 +190,7 @@ class Job:
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
-        draws = jnp.zeros((chains, kept + 1, self.setting.dimension), jnp.float32)
+        draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
@@ -280,8 +280,8 @@ def execute(
         if checkpoint is not None:
             checkpoints.delete(checkpoint)
         raise Refused(
-            "the chain diverged, and what it was charged stays charged: lower step_size, or give more steps so that "
-            "each is smaller"
+            "the chain diverged, and what it was charged stays charged: lower the step size or learning rate, or give "
+            "more steps so that each is smaller"
         )
     return draws
 

@@ -75,7 +75,7 @@ INSIDE = {
         "hybrid",
         "__init__",
     ],
-    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
+    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "votes", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
         "kinds",
@@ -93,6 +93,7 @@ INSIDE = {
         "advanced",
         "last_iterate",
         "individual",
+        "votes",
         "__init__",
     ],
     "models": [
@@ -126,6 +127,8 @@ INSIDE = {
         "output_perturbation",
         "objective_perturbation",
         "sufficient_statistics",
+        "ensemble",
+        "pate",
         "__init__",
     ],
     "audits": [

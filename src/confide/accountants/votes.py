@@ -18,16 +18,17 @@ Proposition 8, are those of the same Gaussians, and convert to a larger epsilon.
 and P' be the answers' distributions for neighbours, i the winner without noise, q an upper bound of 1 - P(i), namely
 q = sum_{j != i} Phi(-(n_i - n_j) / (sqrt(2) s)) (Proposition 7), z = Phi^-1(q) and m = sqrt(2)/s. Then for a > 1
 
-    log sum_o P(o)^a P'(o)^(1-a) <= log( sup_{y <= z} Phi(-y)^a Phi(-y-m)^(1-a)  +  e^(a(a-1)m^2/2) Phi(z + (a-1)m) ).
+    log sum_o P(o)^a P'(o)^(1-a) <= log( Phi(-z)^a Phi(-z-m)^(1-a) + e^(a(a-1)m^2/2) Phi(z + (a-1)m) )   if q <= 1/2.
 
-Proof. P and P' are post-processing of N(m, 1) and N(0, 1). *The winner*: with p = 1 - P(i) = Phi(y), y <= z, the
-trade-off of Gaussians gives 1 - P'(i) <= Phi(y + m). *The rest*: x^a y^(1-a) is jointly convex and homogeneous, so the
-sum over the others is at most the integral of the Gaussians' dP^a dP'^(1-a) weighted by the chance w(x) of another
-answer, E_P w = p; the likelihood ratio rises with x, so it is largest where w is the upper tail of probability p <= q,
-and completing the square gives the second term. The supremum: with h(y) = phi(y)/Phi(-y), the derivative of the first
-logarithm is -a h(y) + (a-1) h(y+m); the slope h - y of log h falls, so h(y+m)/h(y) falls in y, and the logarithm rises
-up to where that ratio is a/(a-1), and falls from there on. QED. The paper's Theorem 6 has Hoelder's inequality where
-this has the Gaussians themselves, and side conditions; this is never above it (tests) and rises with q by construction.
+Proof. P and P' are post-processing of N(m, 1) and N(0, 1). Let 1 - P(i) = Phi(y), y <= z. *The winner*: the trade-off
+of Gaussians gives 1 - P'(i) <= Phi(y + m), hence the first term at y. *The rest*: u^a v^(1-a) is jointly convex and
+homogeneous, so the sum over the others is at most the integral of the Gaussians' dP^a dP'^(1-a), weighted by the chance
+w(x) of another answer, E_P w = Phi(y). The likelihood ratio rises with x, so the integral is largest where w is the
+upper tail, and completing the square gives the second term at y. *The sum rises with y* up to 0: with
+r = Phi(-y)/Phi(-y-m), k = e^(-ym-m^2/2) and l = e^(m^2/2-ym), its derivative over the normal density at y is
+(a-1) k r^a + l^(a-1) - a r^(a-1), and weighted means give (a-1) k r^a + l^(a-1) >= a r^(a-1) (k l)^((a-1)/a), where
+k l = e^(-2ym) >= 1. QED. The paper's Theorem 6 has Hoelder's inequality where this has the Gaussians themselves, and
+side conditions besides; this is never above it, and rises with q.
 
 *With the check*: the row is answered with probability Phi(v), v = (n_i - threshold)/t, and with E = a(a-1)/(2 t^2) the
 same argument for the tail "answered" bounds the log-moment of both together, C that of the answer, by
@@ -52,7 +53,6 @@ records, and never in its place.
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -60,11 +60,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from confide.accountants.roots import root
 from confide.events import NoisyVotes
 from confide.events.filtered import converted
 
-FAR = 60.0  # standard deviations beyond which nothing happens
 FLOOR = 1e-6  # of the ceiling: less is not told
 MISSED = 0.1  # share of delta for the chance that the figure is below the truth
 DOUBLED = math.log(2.0)  # how far above the truth a figure is meant to be
@@ -78,30 +76,13 @@ def log_wrong(counts: np.ndarray, noise: float, changed: int = 0) -> np.ndarray:
     return np.minimum(0.0, np.logaddexp.reduce(log_ndtr(-gaps / (math.sqrt(2) * noise)), axis=1))
 
 
-@functools.lru_cache(maxsize=64)
-def _turn(shift: float, order: int) -> float:
-    """Where Phi(-y)^a Phi(-y-m)^(1-a) is largest, found by the ratio of hazards, which falls."""
-
-    def excess(y: float) -> float:
-        hazards = [-0.5 * x * x - float(log_ndtr(-x)) for x in (y + shift, y)]
-        return hazards[0] - hazards[1] - math.log(order / (order - 1))
-
-    if excess(-FAR) <= 0:  # it rises and falls by less than e^(-FAR^2 / 2)
-        return -FAR
-    high = FAR
-    while excess(high) >= 0:
-        high *= 2
-    return root(excess, -FAR, high)
-
-
 def answer_log_moment(log_q: Any, noise: float, order: int) -> np.ndarray:
     """(order - 1) times the Renyi divergence of one answer whose winner loses with probability at most q."""
     shift, most = math.sqrt(2) / noise, order * (order - 1) / noise**2
-    z = np.clip(ndtri_exp(np.asarray(log_q, np.float64)), -1e10, 1e10)
-    y = np.minimum(z, _turn(shift, order))
-    winner = order * log_ndtr(-y) - (order - 1) * log_ndtr(-y - shift)
+    z = np.clip(ndtri_exp(np.asarray(log_q, np.float64)), -1e10, 0.0)
+    winner = order * log_ndtr(-z) - (order - 1) * log_ndtr(-z - shift)
     rest = most + log_ndtr(z + (order - 1) * shift)
-    return np.minimum(most, np.logaddexp(np.maximum(winner, 0.0), rest))
+    return np.where(np.asarray(log_q) > -math.log(2), most, np.minimum(most, np.logaddexp(winner, rest)))
 
 
 def cost(counts: np.ndarray, event: NoisyVotes, order: int, threshold: float | None = None, changed: int = 0) -> float:

@@ -7,12 +7,13 @@ apart. (Cutting a shuffled table into equal parts would not do: one row more wou
 
 A teacher is a function of its own records, of its number and of public settings: it starts and draws its batches from
 a key of its own, takes a fixed number of steps, and divides by its own number of records. All learn in one compiled
-program, vectorised over teachers: steps of Adam on batches drawn with replacement, at a rate that falls to zero.
+program, as many at a time as memory holds: steps of Adam on batches drawn with replacement, at a rate that falls to 0.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +23,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from confide import noise as noises
 from confide.models.model import Model
+
+AT_ONCE = 2**23  # parameters and numbers in a batch, of all teachers that learn at the same time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,9 @@ def assigned(records: int, teachers: int, key: jax.Array) -> np.ndarray:
 def parted(assignment: np.ndarray, teachers: int) -> Parts:
     sizes = np.bincount(assignment, minlength=teachers)
     order = np.argsort(assignment, kind="stable")
-    rows = np.zeros((teachers, max(1, int(sizes.max()))), np.int32)
+    mean = len(assignment) / teachers
+    most = max(math.ceil(mean + 8 * math.sqrt(mean)) + 16, int(sizes.max()))  # the first: public, and hardly ever less
+    rows = np.zeros((teachers, most), np.int32)
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     rows[assignment[order], place] = order
     return Parts(rows, sizes.astype(np.int32))
@@ -57,21 +63,28 @@ def parted(assignment: np.ndarray, teachers: int) -> Parts:
 
 def taught(model: Model, data: tuple[np.ndarray, ...], parts: Parts, lessons: Lessons, key: jax.Array) -> Any:
     """The parameters of all teachers, along a first axis; one without records stays where the prior is highest."""
-    # A key is a function of the teacher's number alone, so that another number of teachers moves none of them.
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(parts.sizes)))
-    example = tuple(jnp.asarray(array[:1] * 0) for array in data)
+    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
     arrays = tuple(jnp.asarray(array) for array in data)
     functions = (model.start, model.log_prior, model.log_likelihood, model.constrain)
     rows, sizes = jnp.asarray(parts.rows), jnp.asarray(parts.sizes)
     with jax.default_matmul_precision("highest"):
-        return _taught(functions, lessons, example, arrays, rows, sizes, keys)
+        return _taught(functions, lessons, _together(model, lessons, example), example, arrays, rows, sizes, keys)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+def _together(model: Model, lessons: Lessons, example: tuple[np.ndarray, ...]) -> int:
+    """How many teachers learn at the same time: as many as memory allows, roughly."""
+    started = jax.eval_shape(lambda: model.start(noises.as_key(0), example))
+    each = sum(leaf.size for leaf in jax.tree.leaves(started)) + lessons.batch_size * sum(a.size for a in example)
+    return max(1, AT_ONCE // each)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _taught(
     functions: tuple[Callable[..., Any], ...],
     lessons: Lessons,
-    example: tuple[jax.Array, ...],
+    together: int,
+    example: tuple[np.ndarray, ...],
     data: tuple[jax.Array, ...],
     rows: jax.Array,
     sizes: jax.Array,
@@ -101,7 +114,9 @@ def _taught(
         (parameters, _), _ = jax.lax.scan(step, (first, rule.init(first)), jnp.arange(lessons.steps))
         return constrain(parameters)
 
-    return jax.vmap(one)(rows, sizes, keys)
+    if len(sizes) <= together:
+        return jax.vmap(one)(rows, sizes, keys)
+    return jax.lax.map(lambda teacher: one(*teacher), (rows, sizes, keys), batch_size=together)
 
 
 def counts(model: Model, parameters: Any, public: np.ndarray) -> np.ndarray:

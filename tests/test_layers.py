@@ -128,6 +128,7 @@ INSIDE = {
         "objective_perturbation",
         "sufficient_statistics",
         "ensemble",
+        "aggregation",
         "pate",
         "__init__",
     ],

@@ -18,7 +18,6 @@ from confide import noise as noises
 from confide.accountants import gdp, votes
 from confide.baselines import ensemble
 from confide.baselines.ensemble import Lessons
-from confide.baselines.pate import answered, planned
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import NoisyVotes
@@ -207,6 +206,13 @@ def test_plans_spend_the_budget(threshold, answers, figure):
     assert event.answers <= (event.queries or 500)
 
 
+def test_more_labels_get_fewer_and_clearer_answers():
+    few, many = (planned(0.3, 400, 10_000, labels=labels) for labels in (2, 10))
+    assert few.answers == int((0.75 * 400 * 0.3 / 2) ** 2)
+    assert many.answers < few.answers / 4
+    assert many.answer_noise < few.answer_noise / 2
+
+
 # What is drawn, against what is claimed.
 
 
@@ -360,6 +366,8 @@ def test_figure_is_paid_for_and_bounds_what_the_votes_cost():
     posterior = run(account="data-dependent", answers=20, key=1)
     assert posterior.guarantee.epsilon == pytest.approx(8.0, rel=1e-6)
     assert 0 < posterior.plan["figure"]["epsilon"] <= posterior.guarantee.epsilon
+    assert "these very records" in posterior.plan["figure"]["sentence"]
+    assert "what the votes cost" in posterior.guarantee.released
     assert "figure" not in run(answers=20, key=1).plan
 
 

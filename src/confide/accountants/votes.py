@@ -125,7 +125,14 @@ class Figure(NamedTuple):
     log_moment: float
 
     def to_json(self) -> dict[str, Any]:
-        return self._asdict()
+        return self._asdict() | {"sentence": self.sentence()}
+
+    def sentence(self) -> str:
+        return (
+            f"At these very records, as they were given to the teachers, what was released reveals no more of any one of "
+            f"them than ({self.epsilon:.4g}, {self.delta:.3g}) would. This holds for no other records, and takes nothing "
+            "from the promise, which holds for all."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

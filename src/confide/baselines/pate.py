@@ -4,7 +4,7 @@ Private aggregation of teacher ensembles with Confident-GNMax (Papernot et al. 2
 convexity, no clip, no bound on the rows; any classifier will do. What it needs instead is public rows without labels
 from the same population, and many records: each teacher has few.
 
-    1. every record goes to one of `teachers` models, at random, and each learns from its own, in the open
+    1. every record goes to one of `teachers` models, at random, and each learns from its own, without any privacy
     2. the teachers vote on public rows, in random order; n_j are the votes of a row for label j
     3. with a threshold, rows where max_j n_j + N(0, t^2) is below it are passed over
     4. the label of a row is argmax_j n_j + N(0, s^2), until `answers` rows have one
@@ -12,38 +12,27 @@ from the same population, and many records: each teacher has few.
 
 `confide.accountants.votes` has the price, mu^2 = queries / t^2 + 2 answers / s^2, under either relation, and
 `ensemble` why one record reaches one teacher. The price is that of the largest numbers of queries and answers, known
-and charged beforehand; rows that are not used up give nothing back.
-
-**Settings.** All come from public numbers. With mu fixed, votes a fraction g of the teachers apart are read with
-z = g teachers / (sqrt(2) s) standard deviations, s = sqrt(2 answers) / mu. While z is below 1, a label tells z^2, and
-all labels together the same whatever their number; above 1 the answers are right already, and precision is wasted. So
-by default answers = (g teachers mu / 2)^2, where z = 1, for g = 3/4. The student wants some hundreds of labels, which
-takes about 60/mu teachers, twice as many with a check, and a teacher wants 30 records at least.
-
-**The check** is what makes this the *confident* vote, and is off by default, for at a small epsilon it does not pay:
-t must be well below the number of teachers, and each row that is looked at pays 1/t^2, whether it is answered or not.
-Give a threshold where there are thousands of teachers, or where wrong labels are worse than few.
+and charged beforehand; rows that are not used up give nothing back. `aggregation` says how all numbers are chosen.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checkpoints, checks
+from confide import checks
 from confide import noise as noises
 from confide.accountants.gdp import mu_of_epsilon
-from confide.accountants.votes import FigureRelease
-from confide.baselines import ensemble, release
+from confide.baselines import aggregation, ensemble, release
 from confide.baselines.ensemble import Lessons, Parts
-from confide.budget import Budget, Guarantee
+from confide.budget import Budget
 from confide.checks import Refused
-from confide.events import NoisyVotes
 from confide.inputs import checked_data
 from confide.ledger import Ledger
 from confide.models.model import Model
@@ -51,16 +40,10 @@ from confide.posterior import Posterior
 
 Account = Literal["data-independent", "data-dependent"]
 ACCOUNTS: tuple[Account, ...] = ("data-independent", "data-dependent")
-GAP = 0.75  # share of the teachers by which votes are taken to be apart
-TEACHERS = 60.0  # over mu
-RECORDS = 30  # of a teacher
 BATCH = 64
-CHECKING = 1 / 3  # of mu^2, for the checks
-FIGURE = 0.05  # of mu^2, for what the votes cost at these records
-SPREAD = 0.2  # noise of the checks over the number of teachers, by which their number is chosen
 _SENTENCES = (
-    "Floating-point numbers of double precision stand for the real numbers of the noise, of which only comparisons are "
-    "released.",
+    "Floating-point numbers of double precision stand for the real numbers of the noise, of which comparisons are "
+    "released, and what is not a comparison is rounded to single precision.",
 )
 
 
@@ -122,8 +105,10 @@ def pate(
     delta = release.needs_delta(budget, "take objective_perturbation with method='chaudhuri2011'")
     threshold = None if threshold is None else checks.probability(one=True, threshold=threshold)
     mu = mu_of_epsilon(budget.epsilon, delta) * (1 - 1e-9)
-    count = _teachers(request.records, (TEACHERS if threshold is None else 2 * TEACHERS) / mu, teachers)
-    event = planned(mu, count, len(rows), answers, queries, threshold, figure=account == "data-dependent")
+    count = _teachers(request.records, aggregation.enough(request.records, mu, threshold is not None), teachers)
+    event = aggregation.planned(
+        mu, count, len(rows), answers, queries, threshold, labels=labels, figure=account == "data-dependent"
+    )
     lessons, homework = (
         Lessons(steps=steps, batch_size=batch_size or min(BATCH, most), learning_rate=learning_rate)
         for most in (math.ceil(request.records / count), event.answers)
@@ -132,6 +117,7 @@ def pate(
         "sampler": "pate",
         "teachers": count,
         **event.fields(),
+        "queries": event.queries or None,
         "threshold": threshold,
         "account": account,
         "public_rows": len(rows),
@@ -144,7 +130,7 @@ def pate(
         request,
         event,
         plan,
-        released="which public rows were labelled, their labels, the student, and anything computed from them",
+        released=event.released(),
         note="confide.baselines.pate",
         sentences=_SENTENCES,
         public=(rows,),
@@ -153,75 +139,23 @@ def pate(
     order = np.asarray(jax.random.permutation(paid.key("order"), len(rows)))
     order = order[: event.queries or event.answers]
     votes = _votes(model, request, paid, count, lessons, rows[order])
-    chosen, labelled, noise_key = answered(votes, event, threshold, paid.source)
+    chosen, labelled, noise_key = aggregation.answered(votes, event, threshold, paid.source)
     plan = paid.plan | {"labelled": {"rows": order[chosen].tolist(), "labels": labelled.tolist()}}
     if event.figure_noise is not None:
-        plan["figure"] = _figure(votes, event, threshold, paid.guarantee, noise_key)
+        plan["figure"] = aggregation.figured(votes, event, threshold, paid.guarantee, noise_key)
     blank = np.zeros(len(rows), np.float32 if student.linear is not None else request.data[1].dtype)
+    if verbose:
+        print(_told(plan), file=sys.stderr)
     draws = _student(student, (rows, blank), order[chosen], labelled, event.answers, homework, paid.key("student"))
     return Posterior(draws=draws, guarantee=paid.guarantee, plan=plan, model=student)
 
 
-def planned(
-    mu: float,
-    teachers: int,
-    rows: int,
-    answers: int | None = None,
-    queries: int | None = None,
-    threshold: float | None = None,
-    *,
-    figure: bool = False,
-) -> NoisyVotes:
-    """The event that spends mu, from public numbers: see above."""
-    figure_noise = 1 / (mu * math.sqrt(FIGURE)) if figure else None
-    squared = mu**2 * (1 - FIGURE if figure else 1)
-    rest = squared if threshold is None else (1 - CHECKING) * squared
-    answers = None if answers is None else checks.count(answers=answers)
-    queries = None if queries is None else checks.count(queries=queries)
-    for name, asked in (("answers", answers), ("queries", queries)):
-        if asked is not None and asked > rows:
-            raise Refused(f"{name} = {asked} is more than the {rows} public rows: give at most as many, or more rows")
-    if threshold is None and queries is not None:
-        raise Refused("queries are rows that are looked at before they are answered: give a threshold, or answers")
-    if threshold is not None and queries is None:
-        affordable = CHECKING * squared * (SPREAD * teachers) ** 2
-        queries = min(rows, max(int(affordable), 1 if answers is None else answers))
-    most = rows if queries is None else queries
-    if answers is None:
-        worth = (GAP * teachers / 2) ** 2 * rest
-        if worth < 1:
-            raise Refused(
-                f"not one answer of {teachers} teachers would rise above the noise at this budget: give more records, "
-                "a larger epsilon, or answers"
-            )
-        answers = min(most, int(worth))
-    if answers > most:
-        raise Refused(f"answers = {answers} is more than the {most} queries: look at as many rows at least")
-    return NoisyVotes(
-        answers=answers,
-        answer_noise=math.sqrt(2 * answers / rest),
-        queries=0 if threshold is None else most,
-        check_noise=None if threshold is None else math.sqrt(most / (CHECKING * squared)),
-        figure_noise=figure_noise,
-    )
-
-
-def answered(
-    votes: np.ndarray, event: NoisyVotes, threshold: float | None, source: jax.Array
-) -> tuple[np.ndarray, np.ndarray, jax.Array]:
-    """Which rows of the votes are answered, and with which labels; and a key for more noise on the same votes.
-
-    The votes enter the key, so that a number given twice never adds the same noise to other votes.
-    """
-    own = noises.own(source, checkpoints.fingerprint({}, (votes,)))
-    asked = np.ones(len(votes), bool)
-    if event.check_noise is not None and threshold is not None:
-        largest = votes.max(axis=1).astype(np.float64)
-        bar = threshold * int(votes[0].sum())
-        asked = noises.around(largest, event.check_noise, noises.derived(own, "checks")) >= bar
-    noisy = noises.around(votes.astype(np.float64), event.answer_noise, noises.derived(own, "answers"))
-    chosen = np.flatnonzero(asked)[: event.answers]
-    return chosen, np.argmax(noisy[chosen], axis=1), own
+def _told(plan: dict[str, Any]) -> str:
+    """What came of the vote: public, as it was paid for."""
+    lines = [f"  labelled {len(plan['labelled']['rows'])} of {plan['public_rows']} public rows"]
+    if "figure" in plan:
+        lines.append(f"  {plan['figure']['sentence']}")
+    return "\n".join(lines)
 
 
 def _public(model: Model, student: Model, data: tuple[np.ndarray, ...], public: Any) -> np.ndarray:
@@ -251,10 +185,8 @@ def _labels(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int
     return shape[-1]
 
 
-def _teachers(records: int, wanted: float, given: int | None) -> int:
-    if given is None:
-        return max(1, min(records // RECORDS, math.ceil(wanted)))
-    given = checks.count(teachers=given)
+def _teachers(records: int, enough: int, given: int | None) -> int:
+    given = enough if given is None else checks.count(teachers=given)
     if given > records:
         raise Refused(f"teachers = {given} is more than the {records} records: give far fewer, such as one in 100")
     return given
@@ -267,18 +199,6 @@ def _votes(
     parts = ensemble.parted(ensemble.assigned(request.records, count, paid.key("teachers")), count)
     learnt = ensemble.taught(model, request.data, parts, lessons, paid.key("lessons"))
     return ensemble.counts(model, learnt, rows)
-
-
-def _figure(
-    votes: np.ndarray, event: NoisyVotes, threshold: float | None, guarantee: Guarantee, key: jax.Array
-) -> dict[str, Any]:
-    """What the votes cost at these records, released; the promise, which holds as well, where it says less."""
-    told = FigureRelease.planned(event, guarantee.delta)
-    bar = None if threshold is None else threshold * int(votes[0].sum())
-    exact = np.array([told.logarithm(votes, bar)])
-    noisy = noises.around(exact, told.scale, noises.derived(key, "figure"))
-    found = told.figure(float(noisy[0]))
-    return found._replace(epsilon=min(found.epsilon, guarantee.epsilon)).to_json()
 
 
 def _student(

@@ -79,7 +79,10 @@ class NoisyVotes(Event):
         return tuple(found)
 
     def released(self) -> str:
-        return "which public rows were labelled, their labels, and anything computed from them"
+        figure = "" if self.figure_noise is None else "what the votes cost at these records, "
+        return (
+            f"which public rows were labelled, their labels, {figure}and anything computed from them, as a student is"
+        )
 
     def summary(self) -> str:
         checked = "" if self.check_noise is None else f", {self.queries} checks with noise {self.check_noise:.4g}"

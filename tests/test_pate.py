@@ -17,6 +17,7 @@ from confide import events
 from confide import noise as noises
 from confide.accountants import gdp, votes
 from confide.baselines import ensemble
+from confide.baselines.aggregation import answered, planned
 from confide.baselines.ensemble import Lessons
 from confide.budget import Budget
 from confide.checks import Refused
@@ -338,7 +339,8 @@ def test_ledger_is_charged_before_the_records_are_used(tmp_path):
 
 def test_networks_teach_other_models():
     labels = (X[:, 0] > 0).astype(np.int32) + (X[:, 1] > 0)
-    posterior = run((X, labels), model=mlp(3, 3, hidden=4), student=softmax_regression(3, 3), answers=50, key=2)
+    budget, student = Budget(epsilon=30.0, delta=1e-5), softmax_regression(3, 3)
+    posterior = run((X, labels), budget, model=mlp(3, 3, hidden=4), student=student, answers=50, key=2)
     assert posterior.model.name == "softmax_regression"
     assert set(labelled(posterior)["labels"]) <= {0, 1, 2}
     assert np.mean(posterior.predict(X) == labels) > 0.6
@@ -378,11 +380,21 @@ NAMELESS = from_functions(
     predict=lambda m, x: x[:, :1] * m,
     kind="classification",
 )
+BROKEN = from_functions(
+    log_prior=lambda m: -0.5 * m**2,
+    log_likelihood=lambda m, x, y: x @ y * m,
+    start=0.0,
+    predict=lambda m, x: x[:, :2] * m,
+    kind="classification",
+)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"model": BROKEN}, "cannot be evaluated on one record"),
+        ({"student": BROKEN}, "cannot be evaluated on one record"),
+        ({"model": replace(NAMELESS, predict=lambda m, x: x @ x)}, "cannot predict"),
         ({"teachers": 501}, "more than the 500 records"),
         ({"teachers": 0}, "teachers"),
         ({"model": linear_regression(3)}, "take a classifier"),

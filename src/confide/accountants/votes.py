@@ -129,8 +129,8 @@ class Figure(NamedTuple):
 
     def sentence(self) -> str:
         return (
-            f"At these very records, as they were given to the teachers, what was released reveals no more of any one of "
-            f"them than ({self.epsilon:.4g}, {self.delta:.3g}) would. This holds for no other records, and takes nothing "
+            "At these very records, as they were given to the teachers, what was released reveals no more of any one "
+            f"than ({self.epsilon:.4g}, {self.delta:.3g}) would. This holds for no other records, and takes nothing "
             "from the promise, which holds for all."
         )
 

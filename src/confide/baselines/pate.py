@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
+from confide import checks, jobs
 from confide import noise as noises
 from confide.accountants.gdp import mu_of_epsilon
 from confide.baselines import aggregation, ensemble, release
@@ -168,6 +168,8 @@ def _public(model: Model, student: Model, data: tuple[np.ndarray, ...], public: 
     blank = np.zeros(shape[0], data[1].dtype)
     rows = checked_data(model, (public, blank))[0]
     checked_data(student, (public, blank))
+    for each in (model, student):
+        jobs.check_likelihood(each, data, *jobs.unraveller(each, data, noises.as_key(0)))
     return rows
 
 
@@ -179,7 +181,10 @@ def _labels(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int
         assert model.predict is not None
         return model.predict(model.constrain(model.start(noises.as_key(0), example)), jnp.asarray(example[0]))
 
-    shape = jax.eval_shape(predicted).shape
+    try:
+        shape = jax.eval_shape(predicted).shape
+    except Exception as error:  # the user's own function
+        raise Refused(f"{model.name} cannot predict one row: {(str(error).splitlines() or [''])[0][:200]}") from None
     if len(shape) != 2 or shape[-1] < 2:
         raise Refused(f"{model.name} predicts an array of shape {shape} for one row: at least two labels are needed")
     return shape[-1]

@@ -77,7 +77,7 @@ INSIDE = {
         "hybrid",
         "__init__",
     ],
-    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
+    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "votes", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
         "kinds",
@@ -95,6 +95,7 @@ INSIDE = {
         "advanced",
         "last_iterate",
         "individual",
+        "votes",
         "__init__",
     ],
     "models": [
@@ -130,6 +131,9 @@ INSIDE = {
         "output_perturbation",
         "objective_perturbation",
         "sufficient_statistics",
+        "ensemble",
+        "aggregation",
+        "pate",
         "__init__",
     ],
     "audits": [

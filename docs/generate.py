@@ -42,6 +42,7 @@ EVENTS = (
     "LastIterates",
     "PosteriorSample",
     "BoundedPosteriorSample",
+    "NoisyVotes",
     "gaussian",
     "compose",
     "from_json",

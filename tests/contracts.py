@@ -27,6 +27,9 @@ SAMPLERS = {
     "sgnht": confide.sgnht(),
     "sgfs": confide.sgfs(adapt=4),
     "wang2015_sgld": confide.wang2015_sgld(),
+    "dp_sgd": confide.dp_sgd(momentum=0.5),
+    "dp_adam": confide.dp_adam(),
+    "dpvi": confide.dpvi(),
 }
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
 D = 8

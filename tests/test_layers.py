@@ -72,13 +72,15 @@ INSIDE = {
         "clips",
         "individual",
         "estimates",
+        "guides",
+        "descents",
         "stochastic",
         "langevin",
         "posterior_sample",
         "hybrid",
         "__init__",
     ],
-    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
+    "events": ["event", "gaussian", "releases", "filtered", "posteriors", "votes", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
     "accountants": [
         "kinds",
@@ -96,6 +98,7 @@ INSIDE = {
         "advanced",
         "last_iterate",
         "individual",
+        "votes",
         "__init__",
     ],
     "models": [
@@ -121,6 +124,8 @@ INSIDE = {
         "psgld",
         "sgfs",
         "hybrid",
+        "descent",
+        "variational",
         "__init__",
     ],
     "baselines": [
@@ -129,6 +134,9 @@ INSIDE = {
         "output_perturbation",
         "objective_perturbation",
         "sufficient_statistics",
+        "ensemble",
+        "aggregation",
+        "pate",
         "__init__",
     ],
     "audits": [

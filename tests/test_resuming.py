@@ -44,7 +44,7 @@ INTERRUPTED = """
 @pytest.mark.optimised
 @pytest.mark.parametrize(
     ("sampler", "noise", "chains"),
-    [("sghmc", "default", 2), ("sgld", "secure", 1)],
+    [("sghmc", "default", 2), ("dpvi", "default", 2), ("sgld", "secure", 1)],
 )
 def test_killed_and_resumed_equals_uninterrupted(sampler, noise, chains, tmp_path):
     """A process is killed between blocks and started again: the same draws to the bit, and one charge."""

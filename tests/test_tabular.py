@@ -444,15 +444,21 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
         assert choice.why is None
 
 
-@pytest.mark.parametrize("sampler", ["hybrid", "ops"])
+@pytest.mark.parametrize("sampler", ["hybrid", "ops", "dp_sgd", "dp_adam", "dpvi"])
 @pytest.mark.long
-def test_convex_samplers_by_name(sampler, folder, call):
+def test_other_samplers_by_name(sampler, folder, call):
     command = FIT.replace("--ledger ledger.db", "")
-    command = command if sampler == "hybrid" else command.replace("--steps 500", "")
+    command = command if sampler != "ops" else command.replace("--steps 500", "")
     printed = call(f"confide {command} --sampler {sampler} --json --quiet")
     assert json.loads(printed)["epsilon"] <= 1 + 1e-9
     assert "Stated epsilon" in call("confide verify run")
     assert call("confide report run").strip().endswith("report.html")
+    page = Path("run/report.html").read_text()
+    assert ("finds points near the mode" in page) == sampler.startswith("dp_")
+    assert ("point estimate" in page) == sampler.startswith("dp_")
+    assert ("mean-field approximation" in page) == (sampler == "dpvi")
+    told = call("confide predict run patients.csv --out told.csv")
+    assert ("points have no intervals" in told) == sampler.startswith("dp_")
 
 
 def test_resume_goes_on_with_langevin(folder, call, monkeypatch):

@@ -30,7 +30,7 @@ from confide.models.model import Model
 from confide.noise import Noise, SecureSource
 from confide.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.progress import shown
-from confide.samplers import Sampler, sgld
+from confide.samplers import Descent, Sampler, sgld
 
 
 def fit(
@@ -75,7 +75,8 @@ def fit(
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
-        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run).
+        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); of an optimiser one point,
+            and from the q of `dpvi` as many as are wanted.
         noise: "secure" for a cryptographic generator and exact rounding.
         account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and
             "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
@@ -170,10 +171,10 @@ def completed(
         assumptions=statements.assumed(noise, given) + assumptions,
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        raise Refused(
-            f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: "
-            "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
-        )
+        remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
+        if isinstance(sampler, Descent):
+            remedy = "raise noise_multiplier, take fewer steps, or leave it out"
+        raise Refused(f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: {remedy}")
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}
@@ -212,6 +213,8 @@ def completed(
     data = arrays if asked.canaries is None else asked.canaries.with_members(inside)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
+    if planned.finish is not None:
+        kept = planned.finish(kept, source)
     if planned.histogram is not None:
         plan["individual"] |= planned.histogram(job.seen, source).to_json()
     if asked.accounts.bayesian:
@@ -278,10 +281,12 @@ def sample(
     checks.instance(Sampler, sampler=sampler)
     arrays = checked_data(model, data)
     start, source = _keys("default", key, None)
-    job = jobs.plain_job(model, arrays, sampler, Asked(steps, batch_size, None, chains, draws, burn_in), start)
+    asked = Asked(steps, batch_size, None, chains, draws, burn_in)
+    job, plan, finish = jobs.plain(model, arrays, sampler, asked, start)
     with shown(job.steps, None, progress) as report:
         kept = run.execute(job, arrays, source, report=report)
-    plan = jobs.described(model, sampler, job) | {"noise": "default"}
+    kept = kept if finish is None else finish(kept, source)
+    plan |= {"noise": "default"}
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 

@@ -59,7 +59,7 @@ class Ghosts:
         own = {place: leaf for place, leaf in enumerate(leaves) if place not in self.known}
 
         def loss(taps: list[jax.Array], own: dict[int, jax.Array], key: Any, *row: jax.Array) -> Any:
-            given = [own[place] if place in own else leaf for place, leaf in enumerate(leaves)]
+            given: list[jax.Array] = [own.get(place, leaf) for place, leaf in enumerate(leaves)]  # type: ignore[misc]
             tape = Tape(given, leaves, taps, self.known, key)
             return -self.layered.log_likelihood(tape, jax.tree.unflatten(structure, given), *row), tape.rows
 

@@ -119,6 +119,11 @@ class Posterior:
         """Draws of each chain."""
         return int(jax.tree.leaves(self.draws)[0].shape[1])
 
+    @property
+    def point(self) -> bool:
+        """Whether the draws are points near the mode, whose spread says nothing about the posterior."""
+        return self.plan.get("estimate") == "point"
+
     def __repr__(self) -> str:
         if self.guarantee is None:
             promise = "NOT PRIVATE"
@@ -144,6 +149,8 @@ class Posterior:
         (rows, labels, 2). `key` draws the outcomes; it has nothing to do with privacy.
         """
         probability = checks.probability(probability=probability)
+        if self.point:
+            raise Refused(f"{self.plan['sampler']} finds points, which have no interval: use dpvi(), or sgld()")
         if self.chains * self.size == 1:
             raise Refused("there is one draw, and one draw has no interval: ask for more draws, each at its price")
         model, levels = self._known(), np.array([(1 - probability) / 2, (1 + probability) / 2])
@@ -163,7 +170,9 @@ class Posterior:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
         arviz = load_arviz()
         variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
-        data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
+        with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
+            warnings.filterwarnings("ignore", "More chains", UserWarning)
+            data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
         data["posterior"].attrs["guarantee"] = (
             "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
         )
@@ -179,12 +188,12 @@ class Posterior:
         return {"coords": {name: names[name] for name in dimensions}, "dims": {"weights": dimensions}}
 
     def summary(self) -> Any:
-        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of one draw its value."""
+        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of points their mean."""
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
-            if self.chains * self.size > 1:
+            if self.chains * self.size > 1 and not self.point:
                 return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
             with warnings.catch_warnings():  # one draw has no spread
                 warnings.simplefilter("ignore", RuntimeWarning)

@@ -93,7 +93,7 @@ def _names(target: Column) -> list[str]:
 
 
 def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
-    several = posterior.chains * posterior.size > 1
+    several = posterior.chains * posterior.size > 1 and not posterior.point
     interval = posterior.interval(x, probability) if several else None
     if not target.labels:
         back = _back(target, count=posterior.plan["model"] == "poisson_regression")
@@ -182,8 +182,8 @@ def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray
         "mean absolute error": float(np.mean(np.abs(outcome - mean))),
         "standard deviation of the outcomes": float(np.std(outcome)),
     }
-    if posterior.chains * posterior.size == 1:
-        return Evaluation(len(y), scores, [], "There is one draw, so there are no intervals to compare with.")
+    if posterior.point or posterior.chains * posterior.size == 1:
+        return Evaluation(len(y), scores, [], "One draw, or a point, has no intervals to compare with.")
     bins = []
     for level in LEVELS:
         interval = posterior.interval(x, level)

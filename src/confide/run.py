@@ -34,12 +34,12 @@ LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
 CHECKPOINT_SECONDS = 20.0
 PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
-MASKING = 2**30 + 5  # the same for what is dropped of records
+MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
 
 
 class Carry(NamedTuple):
     state: Any
-    draws: jax.Array  # (kept + 1, parameters): the last row takes what is not kept
+    draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
     told: jax.Array | None  # (4, canaries), where there are any
@@ -52,7 +52,6 @@ class Drawn(NamedTuple):
     normals: jax.Array
     key: jax.Array | None
     picked: jax.Array | None  # records whose distances are watched
-    masks: jax.Array | None = None  # key of what is dropped of records
 
 
 @dataclass(kw_only=True)
@@ -104,8 +103,8 @@ class Job:
         return jax.jit(over_chains, donate_argnums=0)
 
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
-        drawn = self._host_drawn(random, number) if self.setting.secure else self._drawn(random, number)
-        rows, normals, key, picked, masks = drawn
+        rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
         first = number * self.block
         joined = None
         if picked is not None and rows is not None and rows.shape[1] <= SMALL:
@@ -168,20 +167,21 @@ class Job:
             shape = (self.block, self.watch.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
-        masks = None if self.gradient_sum.dropped is None else jax.random.fold_in(own, MASKING)
-        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked, masks)
+        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
 
-    def _host_drawn(self, random: Any, number: jax.Array) -> Drawn:
+    def _masks(self, random: Any, number: jax.Array) -> jax.Array:
+        """The key of what is dropped of records; whoever knows it learns nothing of them, so it is no secret."""
+        key = jax.random.key(MASKING) if self.setting.secure else jax.random.fold_in(random, MASKING)
+        return jax.random.fold_in(key, number)
+
+    def _host_drawn(self, random: Any) -> Drawn:
         uniform, units, picked = random
         rows = (
             None
             if uniform is None
             else batches.from_uniform(uniform, self.setting.rows, self.setting.sampling_probability)
         )
-        masks = None  # whoever knows what is dropped learns nothing of the records: the key is no secret
-        if self.gradient_sum.dropped is not None:
-            masks = jax.random.fold_in(jax.random.key(MASKING), number)
-        return Drawn(rows, units, None, picked, masks)
+        return Drawn(rows, units, None, picked)
 
     def prepared(self, data: tuple[jax.Array, ...]) -> Any:
         """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""
@@ -190,7 +190,7 @@ class Job:
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
-        draws = jnp.zeros((chains, kept + 1, self.setting.dimension), jnp.float32)
+        draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
@@ -280,8 +280,8 @@ def execute(
         if checkpoint is not None:
             checkpoints.delete(checkpoint)
         raise Refused(
-            "the chain diverged, and what it was charged stays charged: lower step_size, or give more steps so that "
-            "each is smaller"
+            "the chain diverged, and what it was charged stays charged: lower the step size or learning rate, or give "
+            "more steps so that each is smaller"
         )
     return draws
 

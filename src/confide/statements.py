@@ -49,6 +49,12 @@ def _course(plan: dict[str, Any]) -> list[str]:
     full = plan["batch_size"] == plan["records"]
     batches = "full batches" if full else f"Poisson batches of {plan['batch_size']}"
     steps = f"{plan['chains']} x {plan['steps']} steps of size {size}, {batches}, clip {plan['clip']:g}"
+    if "noise_multiplier" in plan:
+        return [
+            f"{plan['chains']} x {plan['steps']} steps at learning rate {size}, {batches}, clip {plan['clip']:g}, "
+            f"noise multiplier {plan['noise_multiplier']:.4g}",
+            found(plan),
+        ]
     if "likelihood_power" not in plan:
         numbers = plan["chains"] * plan["draws"] * plan["parameters"]
         large = f", {numbers / 1e6:.0f} million numbers" if numbers > LARGE else ""
@@ -63,6 +69,18 @@ def _course(plan: dict[str, Any]) -> list[str]:
         f"{steps}, rows within norm {plan['norm_bound']:.4g}; {released} released of each chain",
         f"{_counted(plan)}; where they say nothing, {settled:.0%} of the prior's variance is reached",
     ]
+
+
+def found(plan: dict[str, Any]) -> str:
+    """What an optimiser finds, and what its draws do not tell."""
+    if plan.get("estimate") == "point":
+        iterates = "the last iterate" if plan["draws"] == 1 else f"{plan['draws']} iterates"
+        kept = "the mean of the second half of the run" if plan["average"] else iterates
+        return f"kept of each chain: {kept}, near the mode of the posterior; points have no posterior spread"
+    return (
+        f"{plan['draws']} draws of each chain are from q, the {plan['family']} approximation that it finds; its spread "
+        "is of the posterior alone, and does not count the noise that was added for privacy"
+    )
 
 
 def _counted(plan: dict[str, Any]) -> str:
@@ -130,6 +148,8 @@ def _rest(guarantee: Guarantee, plan: dict[str, Any]) -> str:
         return ""
     if "likelihood_power" in plan:
         return "; the likelihood counts in full, and the rest is not needed" if not mostly_prior(plan) else ""
+    if "noise_multiplier" in plan:
+        return "; noise_multiplier was given"
     return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
 

@@ -53,8 +53,9 @@ def fit(
     sampler: Annotated[
         Optional[str],
         typer.Option(
-            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld. By "
-            "default sgld, or langevin where few draws are asked for and it is the better use of the budget."
+            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld; dpvi "
+            "for an approximation, dp_sgd or dp_adam for a point. By default sgld, or langevin where few draws are "
+            "asked for and it is the better use of the budget."
         ),
     ] = None,
     ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,
@@ -244,8 +245,9 @@ def predict(
         print_json({"predictions": str(out), "rows": rows})
     else:
         plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))["plan"]
-        one = plan["chains"] * plan["draws"] == 1
-        with_them = "; one draw gives no intervals" if one else f" with {probability:.0%} intervals"
+        one = plan["chains"] * plan["draws"] == 1 or plan.get("estimate") == "point"
+        without = "points have" if plan.get("estimate") == "point" else "one draw gives"
+        with_them = f"; {without} no intervals" if one else f" with {probability:.0%} intervals"
         print(f"{out}: {rows:,} predictions{with_them}.")
 
 

@@ -24,8 +24,10 @@ from confide import calibration, checks
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.models.model import Model
+from confide.samplers.descent import DRIFT
 
 CLIP = 3.0  # times mu
+USUAL = 1.5  # of optimisers
 SMALLEST = 1e-12
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 LARGEST = 1.0  # step size times clip
@@ -45,6 +47,16 @@ def planned(budget: Budget, chains: int, steps: int, n: int) -> float:
     """
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
     return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
+
+
+def usual(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """For optimisers, whose time is DRIFT n mu / clip (`samplers.descent`): one that cuts few gradients of order one.
+
+    It is less where that leaves no time to settle, and at least the clip of the samplers.
+    """
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    longest = DRIFT * n / (multiplier * math.sqrt(chains)) / (2 * SETTLED)
+    return max(planned(budget, chains, steps, n), min(USUAL, longest))
 
 
 def long(budget: Budget, chains: int, steps: int, n: int) -> float:

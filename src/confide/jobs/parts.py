@@ -74,6 +74,7 @@ class Planned(NamedTuple):
     until: Callable[[int], Event] | None  # what it would have cost had it ended after so many steps
     released: str = EVERY_ITERATE
     histogram: Callable[[Seen | None, Any], Histogram] | None = None  # (what was noted, source of noise) -> release
+    finish: Callable[[np.ndarray, Any], np.ndarray] | None = None  # (what was kept, source) -> draws, where they differ
 
 
 def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tuple[jax.Array, Callable[[Any], Any]]:

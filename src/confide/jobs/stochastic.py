@@ -24,14 +24,14 @@ from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Game, Watch
 from confide.gradients import clipped_sum, whole_chunks
-from confide.jobs import clips, individual
+from confide.jobs import clips, descents, individual
 from confide.jobs.clips import LARGEST
 from confide.jobs.estimates import SAMPLES
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
 from confide.kernel import Kernel, Setting, gaussian_event, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
-from confide.samplers import Sampler
+from confide.samplers import Descent, Sampler
 
 BATCH_SIZE = 256
 STEPS = 10_000
@@ -63,8 +63,7 @@ def private_job(
     beside: Event | None = None,
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
-    job, event, _ = _private(model, data, budget, sampler, asked, key, beside)
-    return job, event
+    return _private(model, data, budget, sampler, asked, key, beside)[:2]
 
 
 def _private(
@@ -75,16 +74,18 @@ def _private(
     asked: Asked,
     key: jax.Array,
     beside: Event | None = None,
-) -> tuple[Job, Event, individual.Binning | None]:
-    """The run, its event, and how a histogram is made of what records spent, if one is."""
-    asked = _watched(model, budget, asked, _records(data, asked))
+) -> tuple[Job, Event, individual.Binning | None, Sampler]:
+    """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
+    asked = _watched(model, budget, descents.asked_of(sampler, asked), _records(data, asked))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), _records(data, asked)
-    planned = clips.planned if asked.accounts.individual is None else clips.long
+    planned = clips.usual if isinstance(sampler, Descent) else clips.planned
+    planned = planned if asked.accounts.individual is None else clips.long
     clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
     parts = _parts(model, data, asked, clip, key)
     setting = parts.setting
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
+    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
     buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
         buffer = whole_chunks(batches.fitting_buffer(setting.rows, q, steps * chains, budget.delta))
@@ -94,14 +95,22 @@ def _private(
             reserved = overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
     wanted, filtered = asked.accounts.individual, None
-    if sampler.prescribe is not None and sampler.step_size is None:
+    if isinstance(sampler, Descent):  # its noise is planned, in units of the clip, and not its step sizes
+        sizes, final = np.ones(steps), sampler.noise_multiplier is not None
+        sampler = sampler if final else sampler.with_multiplier(1.0)
+    elif sampler.prescribe is not None and sampler.step_size is None:
         sizes, final = sampler.prescribe(sampler, setting, steps), True
     else:
         sizes, final = sampler.step_sizes(steps)
     share = None
     if wanted is not None:
         share = individual.share(wanted, left, setting, _unit(sampler, setting, sizes), chains)
-    if not final and share is not None:
+    if isinstance(sampler, Descent):
+        if not final:
+            spare = share.factor if share is not None else _allowed(sampler, setting, sizes, chains, left, beside)
+            sampler = sampler.with_multiplier(1 / math.sqrt(spare))
+        sizes = sampler.learning_rates(setting, steps, lambda: LARGEST / setting.clip)
+    elif not final and share is not None:
         sizes = sizes * min(share.factor, LARGEST / setting.clip / float(np.max(sizes)))
     elif not final:
         sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
@@ -124,7 +133,7 @@ def _private(
         game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
     )
     job = _job(parts, data, kernel, buffer, asked.microbatch, watch)
-    return job, event, None if filtered is None else filtered.histogram
+    return job, event, None if filtered is None else filtered.histogram, sampler
 
 
 def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
@@ -166,15 +175,15 @@ def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
 def planned(
     model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
 ) -> Planned:
-    job, event, binning = _private(model, data, budget, sampler, asked, key)
-    plan = described(model, sampler, job)
-    wanted = asked.accounts.individual
+    job, event, binning, sampler = _private(model, data, budget, sampler, asked, key)
+    plan = described(model, sampler, job) | descents.described(sampler, asked)
+    wanted, finish = asked.accounts.individual, descents.finish(sampler, job.setting, asked)
     if wanted is None:
-        return Planned(model, data, job, event, plan, lambda step: until(job, step))
+        return Planned(model, data, job, event, plan, lambda step: until(job, step), finish=finish)
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
     if binning is None:
-        return Planned(model, data, job, event, plan, None)
-    return Planned(model, data, job, event, plan, None, event.released(), binning.released)
+        return Planned(model, data, job, event, plan, None, finish=finish)
+    return Planned(model, data, job, event, plan, None, event.released(), binning.released, finish)
 
 
 def until(job: Job, step: int) -> Event:
@@ -186,6 +195,7 @@ def until(job: Job, step: int) -> Event:
 def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
     """The plan of a run by steps, as it is stored."""
     setting, sizes = job.setting, job.kernel.controls.step_size
+    length = {} if isinstance(sampler, Descent) else {"diffusion_time": float(sizes.sum())}
     return {
         "model": model.name,
         **sampler.to_json(),
@@ -197,7 +207,7 @@ def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
         "clip": None if np.isinf(setting.clip) else setting.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
-        "diffusion_time": float(sizes.sum()),
+        **length,
         "burn_in": job.burn_in,
         "thin": job.thin,
         "draws": job.kept,
@@ -206,15 +216,28 @@ def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
 
 def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array) -> Job:
     """The run without clipping and without a guarantee."""
-    parts = _parts(model, data, asked, math.inf, key)
+    return plain(model, data, sampler, asked, key)[0]
+
+
+def plain(
+    model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array
+) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
+    """The same, with its plan, and how draws are made of what it keeps."""
+    parts = _parts(model, data, descents.asked_of(sampler, asked), math.inf, key)
     setting, steps = parts.setting, parts.steps
-    sizes, final = sampler.step_sizes(steps)
-    if not final:
-        sizes = sizes * _gentle(model, data, parts)
+    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
+    if isinstance(sampler, Descent):
+        sizes = sampler.learning_rates(setting, steps, lambda: _gentle(model, data, parts))
+    else:
+        sizes, final = sampler.step_sizes(steps)
+        if not final:
+            sizes = sizes * _gentle(model, data, parts)
     q = setting.sampling_probability
     rare = 1e-12 / (steps * len(parts.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
-    return _job(parts, data, sampler.build(sampler, setting, sizes), buffer, asked.microbatch)
+    job = _job(parts, data, sampler.build(sampler, setting, sizes), buffer, asked.microbatch)
+    plan = described(model, sampler, job) | descents.described(sampler, asked)
+    return job, plan, descents.finish(sampler, setting, asked)
 
 
 def _job(
@@ -260,6 +283,20 @@ def _factor(
     sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
 ) -> float:
     """The largest number that the step sizes may be multiplied by."""
+    allowed = _allowed(sampler, setting, sizes, chains, budget, beside)
+    if allowed * float(np.sum(sizes)) * setting.clip < LEAST:
+        largest = allowed * float(np.max(sizes))
+        raise Refused(
+            f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
+            "raise the budget, lower the clip, or collect more records"
+        )
+    return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
+
+
+def _allowed(
+    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
+) -> float:
+    """What the squares of the noise may be divided by."""
     unit = _unit(sampler, setting, sizes)
     equal = bool(np.all(unit == unit[0]))
     factor = calibration.calibrate_noise(
@@ -277,19 +314,13 @@ def _factor(
         if np.min(room) <= 0:
             raise Refused("the budget asks for more noise than the grid of noise = 'secure' resolves: use the default")
         wanted = wanted / room
-    allowed = float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
-    if allowed * float(np.sum(sizes)) * setting.clip < LEAST:
-        largest = allowed * float(np.max(sizes))
-        raise Refused(
-            f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
-            "raise the budget, lower the clip, or collect more records"
-        )
-    return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
+    return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
 
 
 def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
     """A tenth over the mean squared gradient at the start, a fair curvature. It looks at records, as `sample` may."""
-    some = tuple(jnp.asarray(array[:1000]) for array in data)
+    few = max(8, min(1000, 2**24 // parts.setting.dimension))  # as many gradients are held
+    some = tuple(jnp.asarray(array[:few]) for array in data)
     gradient = jax.grad(lambda flat, *row: model.log_likelihood(parts.unravel(flat), *row))
     every = jax.vmap(gradient, (None, *[0] * len(some)))
     found = np.asarray(every(jnp.asarray(parts.starts[0], jnp.float32), *some), np.float64)

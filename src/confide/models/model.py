@@ -52,6 +52,7 @@ class Model:
         check: (data) -> None; refuses what the model cannot be fitted to.
         constrain: parameters as they are sampled -> parameters as they are reported.
         unconstrain: the way back.
+        log_volume: parameters as they are sampled -> log of what `constrain` stretches volumes by; None for 0.
         layered: the same log likelihood as a tape can follow it layer by layer, with dropout where there is any.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
     """
@@ -66,6 +67,7 @@ class Model:
     check: Callable[[Data], None] = lambda data: None
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     unconstrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
+    log_volume: Callable[[Parameters], jax.Array] | None = None
     linear: Linear | None = None
     layered: Layered | None = None
     disperse: Callable[[jax.Array, Parameters], Parameters] | None = None

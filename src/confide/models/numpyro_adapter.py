@@ -77,10 +77,17 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
         values = constrained(parameters, bijections)
         sites = trace(values, _zeros(known[0], 1))
         total = jnp.zeros(())
-        for name, bijection in bijections.items():
+        for name in bijections:
             total += jnp.sum(sites[name]["fn"].log_prob(values[name]))
-            total += jnp.sum(bijection.log_abs_det_jacobian(parameters[name], values[name]))
-        return total
+        return total + stretched(parameters, values, bijections)
+
+    def stretched(parameters: Parameters, values: Parameters, bijections: dict[str, Any]) -> jax.Array:
+        volumes = [jnp.sum(b.log_abs_det_jacobian(parameters[name], values[name])) for name, b in bijections.items()]
+        return jnp.sum(jnp.stack(volumes))
+
+    def log_volume(parameters: Parameters) -> jax.Array:
+        bijections = transforms(known[0])
+        return stretched(parameters, constrained(parameters, bijections), bijections)
 
     def log_likelihood(parameters: Parameters, *example: jax.Array) -> jax.Array:
         values = constrained(parameters, transforms(known[0]))
@@ -114,6 +121,7 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
         simulate=lambda key, parameters, x: outcome(parameters, x).sample(key),
         constrain=lambda parameters: constrained(parameters, transforms(known[0])),
         unconstrain=lambda parameters: unconstrained(parameters, transforms(known[0])),
+        log_volume=log_volume,
     )
 
 

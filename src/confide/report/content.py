@@ -214,10 +214,21 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         sentences.append("Effective draws and R-hat cannot be computed of single draws.")
     elif "shape" not in plan:
         sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
-    if posterior.chains * posterior.size == 1:
+    if posterior.point:
+        warnings.append(
+            f"{plan['sampler']} finds points near the mode of the posterior. They have no spread: how far each "
+            "coefficient may be from the truth does not show, and what several points differ by is the noise alone."
+        )
+    elif posterior.chains * posterior.size == 1:
         warnings.append(
             "There is one draw, and one draw has no interval: each coefficient differs from the posterior mean by as "
             "much as the posterior is wide, which does not show. Further draws would show it, each at its price."
+        )
+    if plan["sampler"] == "dpvi":
+        sentences.append(
+            f"The draws are from the {plan['family']} approximation to the posterior that the run has found. What that "
+            "cannot follow does not show, and its spread does not count the noise that was added for privacy; several "
+            "chains show by how much that moves it."
         )
     if plan["sampler"] == "ops":
         sentences.append(

@@ -1,5 +1,6 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
+from confide.samplers.descent import Descent, dp_adam, dp_sgd
 from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
 from confide.samplers.ops import OnePosteriorSample, one_posterior_sample
@@ -9,13 +10,19 @@ from confide.samplers.sgfs import sgfs
 from confide.samplers.sghmc import sghmc
 from confide.samplers.sgld import sgld
 from confide.samplers.sgnht import sgnht
+from confide.samplers.variational import Variational, dpvi
 from confide.samplers.wang2015 import wang2015_sgld
 
 __all__ = [
+    "Descent",
     "Hybrid",
     "Langevin",
     "OnePosteriorSample",
     "Sampler",
+    "Variational",
+    "dp_adam",
+    "dp_sgd",
+    "dpvi",
     "hybrid",
     "langevin",
     "one_posterior_sample",

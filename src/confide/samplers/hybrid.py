@@ -19,7 +19,8 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.kernel import Kernel, Setting
-from confide.samplers.langevin import langevin
+from confide.samplers.langevin import Langevin, langevin
+from confide.samplers.ops import OnePosteriorSample
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgnht import sgnht
 
@@ -51,8 +52,8 @@ def hybrid(then: Sampler | None = None, first: Sampler | None = None, share: flo
     for name, sampler in {"then": then, "first": first}.items():
         checks.instance(Sampler, **{name: sampler})
     if type(then) is not Sampler:
-        raise Refused(f"then = {then.name} releases single draws: give a sampler that takes steps, such as sgld()")
-    if type(first) is Sampler or isinstance(first, Hybrid):
+        raise Refused(f"then = {then.name} does not go on from a draw: give a sampler that takes steps, such as sgld()")
+    if not isinstance(first, Langevin | OnePosteriorSample):
         raise Refused(f"first = {first.name} is not one private draw: give langevin() or one_posterior_sample()")
     share = checks.probability(share=share)
     return Hybrid(name="hybrid", build=_in_two_parts, temperature=then.temperature, first=first, then=then, share=share)

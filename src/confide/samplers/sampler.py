@@ -39,9 +39,14 @@ class Sampler:
     def __post_init__(self) -> None:
         checks.nonnegative(temperature=self.temperature)
         if self.step_size is not None and not callable(self.step_size):
-            checks.positive(step_size=self.step_size)
+            checks.positive(**{self.rate: self.step_size})
         if not callable(self.schedule):
             checks.one_of(calibration.SCHEDULES, schedule=self.schedule)
+
+    @property
+    def rate(self) -> str:
+        """What the step size is called."""
+        return "step_size"
 
     @property
     def gaussian(self) -> bool:
@@ -51,9 +56,9 @@ class Sampler:
     def step_sizes(self, steps: int) -> tuple[np.ndarray, bool]:
         """The step sizes, and whether they are final; else they are to be multiplied by what the budget allows."""
         if callable(self.step_size) and self.schedule != "fixed":
-            raise Refused("step_size is a schedule already: leave schedule out")
+            raise Refused(f"{self.rate} is a schedule already: leave schedule out")
         if callable(self.step_size):
-            return _evaluated("step_size", self.step_size, steps), True
+            return _evaluated(self.rate, self.step_size, steps), True
         if callable(self.schedule):
             shape = _evaluated("schedule", self.schedule, steps)
         else:

@@ -1,0 +1,241 @@
+r"""DP-SGD (Abadi et al. 2016) and DP-Adam: the mode of the posterior, as a point.
+
+With h = ( -grad log p(theta) + (sum_i g_i + N(0, (sigma clip)^2)) / q ) / n, the noisy mean gradient of a step:
+
+    DP-SGD    v' = momentum v + h;                        theta' = theta - rate v'
+    DP-Adam   m' = b1 m + (1 - b1) h;  V' = b2 V + (1 - b2) h^2;
+              theta' = theta - rate (m' / (1 - b1^t)) / sqrt(V' / (1 - b2^t))
+
+Formal guarantee: a step is the Gaussian mechanism on the clipped sum, on a Poisson batch, with noise multiplier sigma:
+the least that the budget pays for, whatever the learning rate. Velocity and moments are post-processing of noisy sums,
+and every iterate may be released. What is kept is one point: the mean of the second half of the run, or the last
+iterate. It has no spread, and it is not a draw from the posterior.
+
+**Second moments.** The noise adds (sigma clip / (q n))^2 to V, so that Adam divides by little else. It is public, and
+with `corrected` it is subtracted (Tang, Shpilevskiy and Lecuyer 2024), down to `FLOOR` of itself.
+
+**Learning rate.** In a direction about which the records say nothing, the noise of N steps adds up to a random walk of
+standard deviation rate sqrt(N) sigma clip / (q n). The planned rate makes that `DRIFT`; with Adam, which divides by the
+noise, it is `DRIFT` / sqrt(N). A direction that they speak about is pulled back and ends nearer, and the average
+of many iterates nearer still. No planned step is longer than `LARGEST` / clip.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
+from confide.samplers.sampler import Sampler, Schedule, controls
+
+DRIFT = 0.7  # how far noise alone carries a parameter
+LARGEST = 1.0  # learning rate times clip
+FLOOR = 0.01  # of the known variance of the noise
+TINY = 1e-12  # beside the square root of a second moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent(Sampler):
+    """The settings of an optimiser; None is planned from the budget."""
+
+    noise_multiplier: float | None = None
+    average: bool = True
+    draws: int | None = 1  # kept where nobody asks for more
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_multiplier is not None:
+            checks.positive(noise_multiplier=self.noise_multiplier)
+
+    @property
+    def rate(self) -> str:
+        return "learning_rate"
+
+    def noise(self, setting: Setting, steps: int) -> np.ndarray:
+        """Standard deviations on the sums; none without a guarantee."""
+        if math.isinf(setting.clip):
+            return np.zeros(steps)
+        assert self.noise_multiplier is not None
+        return np.full(steps, self.noise_multiplier * setting.clip)
+
+    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+        """The learning rate by the formula above; None where there is no noise to plan by."""
+        spread = float(self.noise(setting, 1)[0])
+        if not spread:
+            return None
+        return min(DRIFT * setting.expected_batch / (spread * math.sqrt(steps)), LARGEST / setting.clip)
+
+    def learning_rates(self, setting: Setting, steps: int, otherwise: Callable[[], float]) -> np.ndarray:
+        """What multiplies the direction of each step; `otherwise` where nothing is given and none can be planned."""
+        sizes, final = self.step_sizes(steps)
+        if final:
+            return sizes
+        planned = self.planned_rate(setting, steps)
+        return sizes * (otherwise() if planned is None else planned)
+
+    def to_json(self) -> dict[str, Any]:
+        settings = {
+            "learning_rate": self.step_size,
+            "schedule": self.schedule,
+            "noise_multiplier": self.noise_multiplier,
+            "average": self.average,
+        }
+        point = {"estimate": "point"} if self.draws == 1 else {}
+        named = {name: "function" if callable(value) else value for name, value in settings.items()}
+        return {"sampler": self.name, **named, **self.options, **point}
+
+    def with_multiplier(self, noise_multiplier: float) -> Descent:
+        return replace(self, noise_multiplier=noise_multiplier)
+
+
+class Adam(Descent):
+    """Its steps do not depend on the size of the noise."""
+
+    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+        return DRIFT / math.sqrt(steps)
+
+
+def dp_sgd(
+    learning_rate: float | Callable[[int], Any] | None = None,
+    momentum: float = 0.0,
+    schedule: Schedule = "fixed",
+    noise_multiplier: float | None = None,
+    average: bool = True,
+) -> Sampler:
+    """DP-SGD: the mode of the posterior as one point, with the least noise that the budget pays for.
+
+    Args:
+        learning_rate: multiplies the mean gradient; a number, a function of the step, or planned.
+        momentum: what is kept of the velocity, from 0 to below 1.
+        schedule: how the learning rate changes; the noise stays as it is.
+        noise_multiplier: noise over clip; one that the budget does not pay for is refused.
+        average: keep the mean of the second half of the run, and not the last iterate.
+
+    >>> dp_sgd(0.5, momentum=0.9).to_json()["momentum"]
+    0.9
+    """
+    return Descent(
+        name="dp_sgd",
+        build=_heavy_ball,
+        step_size=learning_rate,
+        schedule=schedule,
+        noise_multiplier=noise_multiplier,
+        average=bool(average),
+        options={"momentum": checks.probability(momentum=momentum, zero=True)},
+    )
+
+
+def dp_adam(
+    learning_rate: float | Callable[[int], Any] | None = None,
+    mean_decay: float = 0.9,
+    square_decay: float = 0.999,
+    corrected: bool = False,
+    schedule: Schedule = "fixed",
+    noise_multiplier: float | None = None,
+    average: bool = True,
+) -> Sampler:
+    """DP-Adam: as `dp_sgd`, with moments of the noisy gradients; `mean_decay` and `square_decay` are b1 and b2.
+
+    With `corrected` the known variance of the noise is taken out of the second moment.
+
+    >>> dp_adam().to_json()["square_decay"]
+    0.999
+    """
+    return Adam(
+        name="dp_adam",
+        build=_adam,
+        step_size=learning_rate,
+        schedule=schedule,
+        noise_multiplier=noise_multiplier,
+        average=bool(average),
+        options={
+            "mean_decay": checks.probability(mean_decay=mean_decay, zero=True),
+            "square_decay": checks.probability(square_decay=square_decay, zero=True),
+            "corrected": bool(corrected),
+        },
+    )
+
+
+class Moments(NamedTuple):
+    """Running means of gradients and of their squares."""
+
+    mean: jax.Array
+    square: jax.Array
+
+    def after(
+        self, gradient: jax.Array, t: jax.Array, first: float, second: float, known: Any = 0.0
+    ) -> tuple[Moments, jax.Array]:
+        """The moments once the gradient is counted in, and the direction; `known` variance is taken out."""
+        mean = first * self.mean + (1 - first) * gradient
+        square = second * self.square + (1 - second) * jnp.square(gradient)
+        unbiased = jnp.maximum(square / (1 - second ** (t + 1.0)) - known, FLOOR * known)
+        direction = mean / (1 - first ** (t + 1.0)) / (jnp.sqrt(unbiased) + TINY)
+        return Moments(mean, square), direction
+
+
+class HeavyBall(NamedTuple):
+    position: jax.Array  # what is kept: an iterate, or the mean of several
+    iterate: jax.Array
+    velocity: jax.Array
+
+
+class AdamState(NamedTuple):
+    position: jax.Array
+    iterate: jax.Array
+    moments: Moments
+
+
+def _heavy_ball(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+    assert isinstance(sampler, Descent)
+    momentum, steps, average = sampler.options["momentum"], rates.size, sampler.average
+    plan = controls(rates, sampler.noise(setting, steps))
+
+    def init(position: jax.Array) -> HeavyBall:
+        return HeavyBall(position, position, jnp.zeros_like(position))
+
+    def step(state: HeavyBall, control: Controls, t: jax.Array, oracle: Oracle) -> HeavyBall:
+        velocity = momentum * state.velocity + mean_gradient(setting, state.iterate, control, oracle)
+        iterate = state.iterate - control.step_size * velocity
+        return HeavyBall(kept(state.position, iterate, t, steps, average), iterate, velocity)
+
+    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+
+
+def _adam(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+    assert isinstance(sampler, Descent)
+    steps, average, options = rates.size, sampler.average, sampler.options
+    plan = controls(rates, sampler.noise(setting, steps))
+
+    def init(position: jax.Array) -> AdamState:
+        zero = jnp.zeros_like(position)
+        return AdamState(position, position, Moments(zero, zero))
+
+    def step(state: AdamState, control: Controls, t: jax.Array, oracle: Oracle) -> AdamState:
+        gradient = mean_gradient(setting, state.iterate, control, oracle)
+        known = jnp.square(control.noise / setting.expected_batch) if options["corrected"] else 0.0
+        moments, direction = state.moments.after(gradient, t, options["mean_decay"], options["square_decay"], known)
+        iterate = state.iterate - control.step_size * direction
+        return AdamState(kept(state.position, iterate, t, steps, average), iterate, moments)
+
+    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+
+
+def mean_gradient(setting: Setting, position: jax.Array, control: Controls, oracle: Oracle) -> jax.Array:
+    """Of the negative log posterior, over the number of records."""
+    noisy = oracle.gradient(position, control.noise)
+    return setting.prior(position) / setting.n + noisy / setting.expected_batch
+
+
+def kept(position: jax.Array, iterate: jax.Array, t: jax.Array, steps: int, average: bool) -> jax.Array:
+    """The iterate, or the mean of those since the middle of the run."""
+    if not average:
+        return iterate
+    count = jnp.maximum(t - steps // 2, 0) + 1
+    return position + (iterate - position) / count

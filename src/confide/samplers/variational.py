@@ -1,0 +1,209 @@
+r"""DP variational inference (Jaelkoe, Dikmen and Honkela 2017): a Gaussian near the posterior, by noisy gradients.
+
+With theta = theta(phi, z) a draw from q by public randomness z, and phi the variational parameters, the negative
+evidence lower bound has the gradient
+
+    grad_phi E[ log q(theta) - log p(theta) - sum_i log p(d_i | theta) ]
+        = E[ (d theta / d phi)^T ( sum_i g_i(theta) - grad log p(theta) ) + grad_phi log q(theta(phi, z)) ].
+
+Records enter by sum_i g_i(theta) alone, so a step asks for that sum with noise, as every kernel does, and the rest is
+post-processing: by the mean it is h, by the logarithm of a scale h z s, by a factor lower(h z^T). The paper clips and
+perturbs the gradient by all of phi; here noise is drawn in as many dimensions as theta has, half of those of a
+mean-field phi, and clip and noise mean what they mean for `sgld` and `dp_sgd`.
+
+log q(theta(phi, z)) is differentiated with its own phi held (Roeder, Wu and Duvenaud 2017): what it adds vanishes on
+average, and where q is the posterior all noise but that of batches and of privacy cancels. Steps are those of Adam, and
+phi is averaged over the second half of the run.
+
+Formal guarantee: as `dp_sgd`. Every phi may be released, and with it any number of draws from q.
+
+What q does not know: the noise that was added for privacy. Its spread is that of the posterior, as far as the
+family can follow, around a mean that the noise has moved. Several chains show by how much.
+
+| family      | theta                                          | phi                 |
+|-------------|------------------------------------------------|---------------------|
+| mean-field  | mean + s z, s = exp(log scale)                 | twice as many       |
+| full-rank   | mean + s (I + U) z, U strictly lower triangular | as many again as U has |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
+from confide.samplers.descent import DRIFT, Descent, Moments, kept
+from confide.samplers.sampler import Sampler, Schedule, controls
+
+FamilyName = Literal["mean-field", "full-rank"]
+FAMILIES: tuple[FamilyName, ...] = get_args(FamilyName)
+MOST = 2000  # parameters of a full-rank family, which has half the square of that
+FIRST, SECOND = 0.9, 0.999  # moments of Adam
+PUBLIC = 7  # the key of the draws at which gradients are asked for, where the run has none of its own
+
+
+class Family(NamedTuple):
+    """Distributions that can be drawn from by a function of their parameters phi and of a key.
+
+    `draw(phi, key)` is theta in the model's own flat coordinates, and log q of it.
+    """
+
+    name: str
+    start: np.ndarray  # phi
+    rates: np.ndarray  # of learning each of phi, relative to the mean
+    draw: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+    mark: str = ""  # a digest of what is not in the name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variational(Descent):
+    """The settings of `confide.dpvi`."""
+
+    wanted: str
+    guide: Any = None
+    family: Family | None = None  # once it has met a model
+
+    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+        return DRIFT / math.sqrt(steps)
+
+    def of(self, family: Family) -> Variational:
+        return replace(self, family=family)
+
+    def drawn(self, released: np.ndarray, draws: int, dimension: int, key: jax.Array) -> np.ndarray:
+        """Draws from q, (chains, draws, parameters): post-processing of what was released, (chains, 1, phi)."""
+        assert self.family is not None
+        draw, chains = self.family.draw, len(released)
+
+        @jax.jit
+        def several(phi: jax.Array, keys: jax.Array) -> jax.Array:
+            return jax.vmap(lambda phi, keys: jax.vmap(lambda key: draw(phi, key)[0])(keys))(phi, keys)
+
+        found = np.asarray(several(jnp.asarray(released[:, -1]), jax.random.split(key, (chains, draws))))
+        rest = np.zeros((chains, draws, dimension - found.shape[-1]), found.dtype)  # of canaries
+        return np.concatenate([found, rest], axis=-1)
+
+    def to_json(self) -> dict[str, Any]:
+        family = self.wanted if self.family is None else self.family.name
+        marked = {"guide": self.family.mark} if self.family is not None and self.family.mark else {}
+        return super().to_json() | {"family": family, **marked}
+
+
+def dpvi(
+    family: FamilyName = "mean-field",
+    learning_rate: float | Callable[[int], Any] | None = None,
+    guide: Any = None,
+    schedule: Schedule = "fixed",
+    noise_multiplier: float | None = None,
+    average: bool = True,
+) -> Sampler:
+    """Variational inference with differential privacy; `draws` of the posterior are from the q that was found.
+
+    Args:
+        family: "mean-field" or "full-rank", of Gaussians over the parameters on the whole real line.
+        learning_rate: of Adam; a number, a function of the step, or planned.
+        guide: a NumPyro guide in the place of a family, such as `AutoNormal(model)`, for a model of
+            `confide.models.from_numpyro`; it must not look at records.
+        schedule, noise_multiplier, average: as for `dp_sgd`.
+
+    >>> dpvi("full-rank").to_json()["family"]
+    'full-rank'
+    """
+    checks.one_of(FAMILIES, family=family)
+    if guide is not None and not callable(guide):
+        raise Refused(f"guide = {str(guide)[:60]!r} is not a function: give a NumPyro guide, such as AutoNormal(model)")
+    if guide is not None and family != FAMILIES[0]:
+        raise Refused(f"a guide is a family of its own: leave family = {family!r} or the guide out")
+    return Variational(
+        name="dpvi",
+        build=build,
+        step_size=learning_rate,
+        schedule=schedule,
+        noise_multiplier=noise_multiplier,
+        average=bool(average),
+        draws=None,
+        wanted=family if guide is None else "guide",
+        guide=guide,
+    )
+
+
+def gaussian(name: str, centre: np.ndarray, n: int) -> Family:
+    """A family of Gaussians around the starting point.
+
+    Scales start at n^(-1/4), half way (in logarithms) between a prior of scale 1 and a posterior of n records. The
+    entries of U add up, so that each is learnt more slowly by the square root of their number in a row.
+    """
+    size = centre.size
+    below = np.tril_indices(size, -1) if name == "full-rank" else (np.zeros(0, int), np.zeros(0, int))
+    if below[0].size and size > MOST:
+        raise Refused(f"a full-rank family of {size} parameters is too large: take family='mean-field'")
+    start = np.concatenate([centre, np.full(size, -0.25 * math.log(n)), np.zeros(below[0].size)])
+    rates = np.concatenate([np.ones(2 * size), np.full(below[0].size, 1 / math.sqrt(size))])
+
+    def draw(phi: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        z = jax.random.normal(key, (size,), phi.dtype)
+        mean, scale, turned = _parts(phi, z)
+        theta = mean + scale * turned
+        return theta, log_density(jax.lax.stop_gradient(phi), theta)
+
+    def _parts(phi: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        mean, scale = phi[:size], jnp.exp(phi[size : 2 * size])
+        return mean, scale, z if not below[0].size else z + factor(phi) @ z
+
+    def factor(phi: jax.Array) -> jax.Array:
+        return jnp.zeros((size, size), phi.dtype).at[below].set(phi[2 * size :])
+
+    def log_density(phi: jax.Array, theta: jax.Array) -> jax.Array:
+        z = (theta - phi[:size]) / jnp.exp(phi[size : 2 * size])
+        if below[0].size:
+            whole = factor(phi) + jnp.eye(size, dtype=phi.dtype)
+            z = jax.scipy.linalg.solve_triangular(whole, z, lower=True, unit_diagonal=True)
+        return -0.5 * jnp.sum(jnp.square(z)) - jnp.sum(phi[size : 2 * size]) - 0.5 * size * math.log(2 * math.pi)
+
+    return Family(name, start, rates, draw)
+
+
+class State(NamedTuple):
+    position: jax.Array  # phi as it is released: the last, or the mean of the second half
+    iterate: jax.Array
+    moments: Moments
+    rest: jax.Array  # parameters that are no part of q: those of canaries
+
+
+def build(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+    assert isinstance(sampler, Variational)
+    family, average, steps, own = sampler.family, sampler.average, rates.size, setting.size
+    assert family is not None
+    plan = controls(rates, sampler.noise(setting, steps))
+    draw = family.draw
+
+    def init(position: jax.Array) -> State:
+        """Chains that start apart have their means apart."""
+        phi = jnp.asarray(family.start, position.dtype)
+        if sampler.guide is None:
+            phi = phi.at[:own].set(position[:own])
+        zero = jnp.zeros_like(phi)
+        return State(phi, phi, Moments(zero, zero), position[own:])
+
+    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
+        key = jax.random.fold_in(jax.random.key(PUBLIC), t) if oracle.key is None else oracle.key
+        with jax.enable_x64(False):
+            (theta, log_q), pull = jax.vjp(lambda phi: draw(phi, key), state.iterate.astype(jnp.float32))
+        whole = jnp.concatenate([theta.astype(state.rest.dtype), state.rest])
+        noisy = oracle.gradient(whole, control.noise) / setting.sampling_probability
+        by_theta = (noisy + setting.prior(whole))[:own]
+        with jax.enable_x64(False):
+            (gradient,) = pull((by_theta.astype(jnp.float32), jnp.ones_like(log_q)))
+        gradient = gradient.astype(state.iterate.dtype) / setting.n
+        moments, direction = state.moments.after(gradient, t, FIRST, SECOND)
+        iterate = state.iterate - control.step_size * family.rates * direction
+        return State(kept(state.position, iterate, t, steps, average), iterate, moments, state.rest)
+
+    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)

@@ -114,8 +114,8 @@ def gathered(
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
-    images = isinstance(schema, Pictures)
-    if images:
+    by_predictions = isinstance(schema, Pictures) and not posterior.point
+    if by_predictions:
         worries, sentences = predictive.diagnostics(posterior, schema)
         warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
     audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
@@ -141,7 +141,7 @@ def gathered(
         learnt=list(schema.learnt),
         link=LINKS.get(plan["model"], ""),
         groups=groups,
-        checked=bool(groups) or (images and posterior.size >= 4),
+        checked=bool(groups) or (by_predictions and posterior.size >= 4),
         plan=plan,
         diagnostics=diagnostics,
         warnings=warnings,

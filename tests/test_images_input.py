@@ -64,16 +64,13 @@ def call(folder, monkeypatch, capsys):
 
 def test_the_whole_way_of_arrays(folder, call):
     """Fitted, verified, predicted for arrays and for a folder, reported; the folder holds no image and no place."""
-    assert call(f"confide {FIT} --canaries 30").startswith(
-        "run/canaries.json\nrun/guarantee.json\nrun/images.json\nrun/plan.json\nrun/posterior.nc\n"
-    )
+    assert call(f"confide {FIT}").startswith("run/guarantee.json\nrun/images.json\nrun/plan.json\nrun/posterior.nc\n")
     assert json.loads(Path("run/images.json").read_text()) == {
         "shape": [8, 8, 1],
         "classes": ["0", "1"],
         "flattened": True,
     }
     assert "it holds" in call("confide verify run")
-    assert "canaries" in call("confide audit run")
     assert call("confide predict run images.npz --out said.csv") == "said.csv: 60 predictions with 90% intervals.\n"
     with Path("said.csv").open() as file:
         header, *rows = csv.reader(file)
@@ -279,17 +276,42 @@ def test_many_parameters_mean_fewer_draws():
 
 
 @pytest.mark.long
+@pytest.mark.optimised
 @pytest.mark.parametrize("model", ["cnn --dropout 0.1 --microbatch 16", "softmax", "mlp --hidden 8,4 --canaries 30"])
 def test_digits_go_the_whole_way(model, tmp_path, call):
     """A network of images is fitted, killed by nobody, predicted for, evaluated, attacked and reported."""
     rng = np.random.default_rng(1)
     y = np.arange(400) % 3
-    x = rng.integers(0, 60, (400, 28, 28), np.uint8) + (60 * y[:, None, None]).astype(np.uint8)
+    x = rng.integers(0, 60, (400, 16, 16), np.uint8) + (60 * y[:, None, None]).astype(np.uint8)
     np.savez("in.npz", x=x[::2], y=y[::2])
     np.savez("out.npz", x=x[1::2], y=y[1::2])
-    common = "--classes dark,grey,bright --epsilon 8 --delta 1e-5 --steps 100 --draws 10 --out run --quiet"
+    common = "--classes dark,grey,bright --epsilon 8 --delta 1e-5 --steps 40 --draws 10 --out run --quiet"
     found = call(f"confide fit in.npz --model {model} {common}")
     assert "run/images.json" in found, found
     assert "200 predictions" in call("confide predict run out.npz --out said.csv")
     assert call("confide report run --public out.npz") == "run/report.html\n"
     assert "AUC" in call("confide audit run --members in.npz --nonmembers out.npz")
+    if "canaries" in model:
+        assert "canaries" in call("confide audit run")
+
+
+def interrupted(*arguments, **more):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.long
+def test_an_interrupted_run_of_images_goes_on(folder, call):
+    """The same draws as without the interruption; not with other images in the file."""
+    common = {"data": "images.npz", "classes": ("a", "b"), "model": "mlp", "hidden": (4,), "steps": 20, "key": 3}
+    asked = Request(out="run", epsilon=1.0, delta=1e-5, **common)
+    whole = tabular.fit(Request(**vars(asked) | {"out": "whole"}), verbose=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(confide.run, "execute", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tabular.fit(asked, verbose=False)
+    x, y = images()
+    np.savez("images.npz", x=x[::-1], y=y[::-1])
+    assert "is of another run" in call("confide resume run --quiet")
+    np.savez("images.npz", x=x, y=y)
+    assert "run/images.json" in call("confide resume run --quiet")
+    assert np.array_equal(tabular.load("run")[0].draws[0]["weights"], whole.draws[0]["weights"])

@@ -33,7 +33,7 @@ def _problem(name):
     split = data.mnist()
     x = np.asarray(split.x, np.float32).reshape(len(split.x), -1)
     x = x / 255 if x.max() > 1 else x
-    return models.mlp(x.shape[1], 10, HIDDEN), (x, np.asarray(split.y, np.int32)), 40
+    return models.mlp((x.shape[1], HIDDEN, 10)), (x, np.asarray(split.y, np.int32)), 40
 
 
 def steps():

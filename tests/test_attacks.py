@@ -57,7 +57,7 @@ def network(x, y):
     """A network that can learn the labels by heart."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", confide.NotPrivateWarning)
-        model = models.mlp(12, classes=2, hidden=32, prior_scale=3.0)
+        model = models.mlp((12, 32, 2), prior_scale=3.0)
         return confide.sample(model, (x, y), confide.sgld(0.5), steps=400, key=0, progress=False)
 
 

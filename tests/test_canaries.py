@@ -32,7 +32,7 @@ MODELS = {
     "logistic": lambda: confide.models.logistic_regression(D),
     "intercept": lambda: confide.models.logistic_regression(D, intercept=True),
     "softmax": lambda: confide.models.softmax_regression(D, 3, intercept=True),
-    "mlp": lambda: confide.models.mlp(D, 2, 4),
+    "mlp": lambda: confide.models.mlp((D, 4, 2)),
 }
 
 

@@ -21,8 +21,8 @@ MODELS = {
     "softmax": models.softmax_regression(D, 4),
     "softmax with intercept": models.softmax_regression(D, 4, intercept=True),
     "poisson": models.poisson_regression(D),
-    "mlp": models.mlp(D, 3, hidden=(5,)),
-    "mlp regression": models.mlp(D, hidden=(4, 3)),
+    "mlp": models.mlp((D, 5, 3)),
+    "mlp regression": models.mlp((D, 4, 3, 1)),
 }
 
 
@@ -38,7 +38,8 @@ def arrays(model, n, seed=0):
 def built(model, clip, seed=0, rows=50):
     flat, unravel = ravel_pytree(model.start(jax.random.key(seed), (np.zeros((1, D)), np.zeros(1))))
     position = flat + jnp.asarray(np.random.default_rng(seed).normal(size=flat.shape), jnp.float32) * 0.3
-    return clipped_sum(model, clip, unravel, rows), position
+    example = (jax.ShapeDtypeStruct((D,), np.float32), jax.ShapeDtypeStruct((), np.float32))
+    return clipped_sum(model, clip, unravel, rows, size=flat.size, example=example), position
 
 
 def whole(total, data, position, factor=None, rows=None):

@@ -84,7 +84,7 @@ def test_norms_are_those_of_the_contributions(kind):
     model = {
         "softmax": lambda: models.softmax_regression(D, 3),
         "linear": lambda: models.linear_regression(D),
-        "mlp": lambda: models.mlp(D, 2, 3),
+        "mlp": lambda: models.mlp((D, 3, 2)),
     }.get(kind, lambda: MODEL)()
     flat, unravel = jobs.unraveller(model, (X, Y), _key())
     position = jnp.asarray(np.random.default_rng(2).normal(size=flat.size), jnp.float32)
@@ -161,7 +161,7 @@ def test_whoever_is_left_out_contributes_nothing():
 @pytest.mark.parametrize("kind", ["logistic", "softmax", pytest.param("mlp", marks=LONG), "diagonal"])
 def test_what_is_added_up_is_cut_to_what_was_paid(kind):
     """Whatever another program makes of a record's gradient, it weighs no more than the norm that was charged."""
-    model = {"softmax": lambda: models.softmax_regression(D, 3), "mlp": lambda: models.mlp(D, 2, 3)}.get(
+    model = {"softmax": lambda: models.softmax_regression(D, 3), "mlp": lambda: models.mlp((D, 3, 2))}.get(
         kind, lambda: MODEL
     )()
     flat, unravel = jobs.unraveller(model, (X, Y), _key())

@@ -336,7 +336,7 @@ def test_hybrid_starts_where_its_draw_is():
     assert np.allclose(first, starts[:, -1], atol=0.1)
 
 
-NETWORK = mlp(D, 2, 3)
+NETWORK = mlp((D, 3, 2))
 OWN = from_functions(
     log_prior=lambda w: -jnp.sum(w**2), log_likelihood=lambda w, x, y: -((x @ w - y) ** 2), start=[0.0] * D
 )

@@ -111,7 +111,7 @@ def test_a_loaded_draw_finds_its_parameters_by_name():
 
 @pytest.mark.long
 def test_a_large_network_is_looked_at_in_pieces(monkeypatch):
-    model = models.mlp(3, 2, hidden=(4,))
+    model = models.mlp((3, 4, 2))
     rng = np.random.default_rng(0)
     layers = [{"weights": rng.normal(size=(1, 1, *s)), "bias": np.zeros((1, 1, s[1]))} for s in ((3, 4), (4, 2))]
     posterior = Posterior(draws=layers, guarantee=None, model=model)

@@ -206,7 +206,7 @@ def test_numpyro_models_that_cannot_be_read_are_refused_in_one_line(function, me
     [
         lambda: models.logistic_regression(0),
         lambda: models.softmax_regression(3, 1),
-        lambda: models.mlp(3, 1),
+        lambda: models.mlp((3,)),
         lambda: models.linear_regression(3, noise_scale=0.0),
         lambda: models.from_functions(log_prior=1, log_likelihood=lambda p, x: p, start=0.0),
         lambda: models.from_functions(log_prior=lambda p: p, log_likelihood=lambda p, x: p, start="x"),

@@ -21,8 +21,8 @@ OUTCOMES = {
     "logistic_regression": (models.logistic_regression(3), (X @ W > 0).astype(float)),
     "softmax_regression": (models.softmax_regression(3, 3, intercept=True), np.digitize(X @ W, [-1, 1])),
     "poisson_regression": (models.poisson_regression(3), RNG.poisson(np.exp(0.3 * X[:, 0]))),
-    "mlp": (models.mlp(3, 2, hidden=(4,)), (X @ W > 0).astype(int)),
-    "mlp regression": (models.mlp(3, hidden=(4,)), X @ W),
+    "mlp": (models.mlp((3, 4, 2)), (X @ W > 0).astype(int)),
+    "mlp regression": (models.mlp((3, 4, 1)), X @ W),
 }
 
 
@@ -113,7 +113,7 @@ def test_a_saved_posterior_holds_no_record_no_key_and_nothing_unpaid(fitted, tmp
     assert len(content) > 1000
     y = (
         OUTCOMES[
-            {"mlp": "mlp" if fitted.model.settings["classes"] else "mlp regression"}.get(
+            {"mlp": "mlp" if fitted.model.settings["sizes"][-1] > 1 else "mlp regression"}.get(
                 fitted.model.name, fitted.model.name
             )
         ][1]

@@ -486,7 +486,7 @@ def test_programs_hold_no_record():
 
 OWN = {"log_prior": lambda w: -0.5 * jnp.sum(w**2), "log_likelihood": lambda w, x, y: y * (x @ w), "start": np.zeros(3)}
 REFUSALS = [
-    (ops(), {"model": models.mlp(3, 2)}, "mlp is not known to be convex"),
+    (ops(), {"model": models.mlp((3, 4, 2))}, "mlp is not known to be convex"),
     (ops(), {"model": models.from_functions(**OWN)}, "not known to be convex"),
     (ops(), {"model": models.logistic_regression(3, prior="laplace")}, "laplace prior is not strongly convex"),
     (ops(), {"model": models.logistic_regression(3), "data": (X * 9, Y)}, r"outside \[-1, 1\]"),
@@ -496,10 +496,14 @@ REFUSALS = [
     (ops(), {"noise": "secure"}, "cannot make a Markov chain exact"),
     (ops(), {"steps": 10}, "steps is not for posterior samples"),
     (ops(draws=200, **SHORT), {}, "lie too close together: ask for fewer"),
-    (ops("published"), {"model": models.mlp(3, 2)}, "give a log_likelihood_bound"),
+    (ops("published"), {"model": models.mlp((3, 4, 2))}, "give a log_likelihood_bound"),
     (ops("published"), {"model": models.linear_regression(3)}, "unbounded, since its outcomes are"),
     (ops("published"), {"clip": 1.0}, "clip is not for bound = 'published'"),
-    (ops("published", algorithm="elliptical", log_likelihood_bound=1.0), {"model": models.mlp(3, 2)}, "use 'nuts'"),
+    (
+        ops("published", algorithm="elliptical", log_likelihood_bound=1.0),
+        {"model": models.mlp((3, 4, 2))},
+        "use 'nuts'",
+    ),
     (
         ops("published"),
         {"model": models.logistic_regression(3, prior=lambda w: -jnp.sum(w["weights"] ** 2), norm_bound=1.0)},

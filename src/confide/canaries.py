@@ -31,6 +31,7 @@ from confide.checks import Refused
 from confide.events import Neighbours
 from confide.models.model import Data, Linear, Model
 from confide.models.priors import Parameters
+from confide.models.tapes import Layered, Tape
 
 LENGTH = 2.0**20  # of a canary's gradient before it is clipped
 LONGEST = 2.0**10  # a clip that cuts it
@@ -193,8 +194,17 @@ def _other(model: Model, data: Data, places: np.ndarray) -> tuple[Model, Data]:
     def widen(parameters: Parameters) -> Parameters:
         return parameters, jnp.zeros(count, jnp.float32)
 
+    def layer_by_layer(tape: Tape, parameters: Parameters, *row: Any) -> jax.Array:
+        assert model.layered is not None
+        *own, place, label = row
+        real = model.layered.log_likelihood(tape, parameters[0], *own)
+        return jnp.where(place < 0, real, -LENGTH * _pull(label) * parameters[1][jnp.maximum(place, 0)])
+
     widened = _widened(model, data, lambda parameters: parameters[0], widen, log_likelihood)
-    return widened, (*padded, which, labels)
+    layered = None
+    if model.layered is not None:
+        layered = Layered(log_likelihood=layer_by_layer, dropout=model.layered.dropout)
+    return replace(widened, layered=layered), (*padded, which, labels)
 
 
 def _widened(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:

@@ -51,6 +51,7 @@ def fit(
     noise: Noise = "default",
     account: Any = "dp",
     canaries: int | None = None,
+    microbatch: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = run.CHECKPOINT_SECONDS,
     progress: bool | None = None,
@@ -81,12 +82,18 @@ def fit(
             "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
         canaries: so many are planted, each with probability 1/2, and `posterior.canaries` holds what the run tells of
             them, for `confide.audit`. The model's own posterior is what it would have been.
+        microbatch: so many records of a batch are looked at together, where the model is none of the linear ones: less
+            memory for fewer. It does not change the guarantee.
         checkpoint: a file of secrets from which the same call goes on after an interruption.
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
         assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
     """
-    asked = Asked(steps, batch_size, clip, chains, draws, burn_in, noise == "secure", accounts(account))
+    if microbatch is not None:
+        microbatch = checks.count(microbatch=microbatch)
+    asked = Asked(
+        steps, batch_size, clip, chains, draws, burn_in, noise == "secure", accounts(account), microbatch=microbatch
+    )
     posterior = completed(
         model,
         data,

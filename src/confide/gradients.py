@@ -12,14 +12,17 @@ it is looked at as A^T g_i, scaled down to norm `clip` where it is longer, and s
 | gradient NaN or infinite      | nothing; counted in `ignored`, which never leaves the computation |
 | norm above `clip`             | its direction, with norm `clip` |
 
-Generalised linear models take one pass over the batch and hold no gradient per record: ||g_i|| = |r_i| ||x_i||. All
-else is differentiated record by record (vmap).
+Generalised linear models take one pass over the batch and hold no gradient per record: ||g_i|| = |r_i| ||x_i||.
+Networks are told by their layers (`confide.ghosts`), and all else is differentiated record by record (vmap); both take
+a batch in microbatches, so that memory is bounded whatever the batch.
 
 **Rounding.** In floating point one record can change how all others are rounded, and a long sum can then move by more
 than the clip. So records are cut to a little less (`limit`): 2^-16 for the rounding of norms in single precision, and
 twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B c), u the unit
 roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added up
-in double precision, where it vanishes. Norms are computed on scaled rows, so that they neither overflow nor vanish.
+in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and added up in
+double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
+they neither overflow nor vanish.
 A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
 processor's matrix products treat alike (a test compares bits).
 """
@@ -36,12 +39,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.events import SENSITIVITY, Neighbours
+from confide.ghosts import TINY, Ghosts, column, ghosts, microbatch, row_norms
 from confide.models.model import Linear, Model
+from confide.models.tapes import Tape
 
 NORM_ROUNDING = 2.0**-16  # relative; a norm of 1e5 terms in single precision is better than this
 SMALL = 400  # rows that are summed in single precision
 CHUNK = 512  # rows at a time of a larger batch
-TINY = 1e-30  # single precision has nothing to tell below
+HELD = 2**22  # numbers in the gradients of a microbatch
+ROUNDED = 0.01  # of the clip: more is not given away to rounding
 
 
 class Sum(NamedTuple):
@@ -56,6 +62,7 @@ class Batch(NamedTuple):
     real: jax.Array
     reach: jax.Array | None  # limit / ||x||, for linear models
     allowed: jax.Array | None = None  # norm that each record may have, where that is not the same for all
+    places: jax.Array | None = None  # among all rows
 
 
 def whole_chunks(rows: int) -> int:
@@ -73,6 +80,9 @@ class ClippedSum:
     clip: float  # inf: no clipping, and no sensitivity
     rows: int  # the most that a batch holds
     common: int = 0  # what most batches hold, a multiple of 8; the places after it are looked at only if taken
+    ghosts: Ghosts | None = None
+    microbatch: int | None = None  # rows at a time, a multiple of 8; None: all of a small batch
+    dropped: Callable[..., jax.Array] | None = None  # (flat parameters, key of the record, *example), with dropout
 
     def sensitivity(self, neighbours: Neighbours) -> float:
         """The most that the sum moves between neighbouring datasets, in the norm of A^T."""
@@ -90,14 +100,22 @@ class ClippedSum:
 
     @property
     def _sum_rounding(self) -> float:
-        unit = 2.0**-24 if self.rows <= SMALL else 2.0**-53
-        return 2 * unit * whole_chunks(self.rows) ** 2
+        return self._rounding(2.0**-53 if self._double else 2.0**-24)
+
+    def _rounding(self, unit: float) -> float:
+        rows = whole_chunks(self.rows)
+        return 2 * unit * rows * (rows if self.microbatch is None else min(rows, self.microbatch))
+
+    @property
+    def _double(self) -> bool:
+        """Whether the rows of a chunk are added up in double precision."""
+        return self.rows > SMALL if self.microbatch is None else self._rounding(2.0**-24) > ROUNDED
 
     def reach(self, data: tuple[jax.Array, ...]) -> jax.Array | None:
         """limit / ||x|| of every row, which linear models need at every step: computed once."""
         if self.linear is None or math.isinf(self.clip):
             return None
-        norms = _norms(data[0])
+        norms = row_norms(data[0])
         if self.linear.intercept:
             norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
         reach = jnp.float32(self.limit) / jnp.maximum(norms, TINY)
@@ -110,8 +128,8 @@ class ClippedSum:
         n = data[0].shape[0]
         places = jnp.minimum(rows, n - 1)
         taken = [array.at[places].get(mode="promise_in_bounds") for array in data]
-        of_places = [None if array is None else array[places] for array in (reach, allowed)]
-        return Batch(tuple(taken), rows < n, *of_places)
+        ends, cuts = (None if array is None else array[places] for array in (reach, allowed))
+        return Batch(tuple(taken), rows < n, ends, cuts, rows)
 
     def over(
         self,
@@ -123,12 +141,12 @@ class ClippedSum:
     ) -> Any:
         """The sum of `summed` over the batch: at once where it is small, else chunk by chunk in double precision.
 
-        `rows` are whole chunks (`whole_chunks`), or None for all rows of the data. `allowed` is what each record's norm
-        is cut to, where that is less than the limit; 0 leaves it out.
+        `rows` are whole chunks (`whole_chunks`), those that are taken first, or None for all rows of the data.
+        `allowed` is what each record's norm is cut to, where that is less than the limit; 0 leaves it out.
         """
-        n = data[0].shape[0]
+        n, unit = data[0].shape[0], self.microbatch or CHUNK
         size = whole_chunks(n) if rows is None else rows.shape[0]
-        if size <= SMALL:
+        if size <= (self.microbatch or SMALL):
             rows = jnp.arange(size) if rows is None else rows
             if not 0 < self.common < size:
                 return summed(self.batch(data, reach, rows, allowed))
@@ -138,22 +156,24 @@ class ClippedSum:
                 lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :], allowed))),
                 lambda: total,
             )
-        chunks = size // CHUNK if rows is None else -(-jnp.sum(rows < n) // CHUNK)
+        chunks = -(-n // unit) if rows is None else -(-jnp.sum(rows < n) // unit)
+        if rows is not None and size % unit:
+            rows = jnp.concatenate([rows, jnp.full(-size % unit, n, rows.dtype)])
 
         def chunk(index: jax.Array) -> Any:
-            first = index * CHUNK
+            first = index * unit
             if rows is not None:
-                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, CHUNK), allowed)
-            if n < CHUNK:
-                return self.batch(data, reach, first + jnp.arange(CHUNK), allowed)
-            start = jnp.minimum(first, n - CHUNK)  # the last chunk reaches back, and skips what it has seen
+                return self.batch(data, reach, jax.lax.dynamic_slice_in_dim(rows, first, unit), allowed)
+            if n < unit:
+                return self.batch(data, reach, first + jnp.arange(unit), allowed)
+            start = jnp.minimum(first, n - unit)  # the last chunk reaches back, and skips what it has seen
 
             def cut(array: jax.Array) -> jax.Array:
-                return jax.lax.dynamic_slice_in_dim(array, start, CHUNK)
+                return jax.lax.dynamic_slice_in_dim(array, start, unit)
 
-            new = start + jnp.arange(CHUNK) >= first
-            of_chunk = [None if array is None else cut(array) for array in (reach, allowed)]
-            return Batch(tuple(map(cut, data)), new, *of_chunk)
+            places = start + jnp.arange(unit)
+            ends, cuts = (None if array is None else cut(array) for array in (reach, allowed))
+            return Batch(tuple(map(cut, data)), places >= first, ends, cuts, places)
 
         def more(index: jax.Array, total: Any) -> Any:
             with jax.enable_x64(True):
@@ -165,17 +185,58 @@ class ClippedSum:
             )
             return jax.lax.fori_loop(0, chunks, more, zero)
 
-    def __call__(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> Sum:
-        """The clipped sum of one batch or chunk, seen through the factor."""
+    def __call__(
+        self, position: jax.Array, batch: Batch, factor: jax.Array | None = None, key: jax.Array | None = None
+    ) -> Sum:
+        """The clipped sum of one batch or chunk, seen through the factor; the key is for dropout, and no secret."""
         if math.isinf(self.clip) and factor is not None:  # nothing to cut: the sum can be taken first
-            total, ignored = self(position, batch)
+            total, ignored = self(position, batch, None, key)
             with jax.enable_x64(True):
                 factor = factor.astype(total.dtype)
                 return Sum(total * factor if factor.ndim == 1 else total @ factor, ignored)
+        if self.ghosts is not None and factor is None:
+            return self._from_layers(self.ghosts, position, batch, key)
         if self.linear is None or factor is not None:
-            rows, finite = self._rows(position, batch, factor)
+            rows, finite = self._rows(position, batch, factor, key)
             return Sum(self._added(rows), jnp.sum(~finite))
         return self._summed(*self._residual(position, batch), batch)
+
+    def _from_layers(self, told_by: Ghosts, position: jax.Array, batch: Batch, key: jax.Array | None) -> Sum:
+        keys = self._keys(batch, key)
+        if math.isinf(self.clip):
+            return self._plain(position, batch, keys)
+        told = told_by.told(position, batch.arrays, keys)
+        finite = jnp.isfinite(told.norms)
+        scale = jnp.minimum(1.0, self._most(batch) / jnp.maximum(told.norms, TINY))
+        scale = jnp.where(finite & batch.real, scale, 0.0)
+        return Sum(told_by.weighted(position, told, scale, self._double), jnp.sum(batch.real & ~finite))
+
+    def _plain(self, position: jax.Array, batch: Batch, keys: jax.Array | None) -> Sum:
+        """Without a clip: one gradient of the sum, whose records of no finite loss are left out."""
+
+        def loss(position: jax.Array) -> jax.Array:
+            each = -self._every(lambda function: function, position, batch, keys)
+            return jnp.sum(jnp.where(batch.real & jnp.isfinite(each), each, 0.0))
+
+        return Sum(jax.grad(loss)(position), jnp.zeros((), jnp.int32))
+
+    def _every(self, of: Callable[..., Any], position: jax.Array, batch: Batch, keys: jax.Array | None) -> jax.Array:
+        """A function made of the log likelihood, for every record."""
+        if keys is None or self.dropped is None:
+            return jax.vmap(of(self.log_likelihood), (None, *[0] * len(batch.arrays)))(position, *batch.arrays)
+        return jax.vmap(of(self.dropped), (None, 0, *[0] * len(batch.arrays)))(position, keys, *batch.arrays)
+
+    def _most(self, batch: Batch) -> jax.Array:
+        """What the norm of each record is cut to."""
+        limit = jnp.asarray(self.limit, jnp.float32)
+        return limit if batch.allowed is None else jnp.minimum(limit, batch.allowed)
+
+    def _keys(self, batch: Batch, key: jax.Array | None) -> jax.Array | None:
+        """One for each record, of this step."""
+        if self.dropped is None or key is None:
+            return None
+        assert batch.places is not None
+        return jax.vmap(jax.random.fold_in, (None, 0))(key, batch.places)
 
     def beside(
         self,
@@ -214,8 +275,8 @@ class ClippedSum:
         return self.common if 0 < self.common < size else size
 
     def _summed(self, inputs: jax.Array, residual: jax.Array, batch: Batch) -> Sum:
-        finite = jnp.isfinite(_norms(residual)) & batch.real
-        residual = jnp.where(_column(finite, residual), residual, 0.0)
+        finite = jnp.isfinite(row_norms(residual)) & batch.real
+        residual = jnp.where(column(finite, residual), residual, 0.0)
         if batch.reach is not None:
             reach = batch.reach
             if batch.allowed is not None:
@@ -223,7 +284,7 @@ class ClippedSum:
             if residual.ndim == 1:
                 residual = jnp.clip(residual, -reach, reach)
             else:
-                scale = jnp.minimum(1.0, reach / jnp.maximum(_norms(residual), TINY))
+                scale = jnp.minimum(1.0, reach / jnp.maximum(row_norms(residual), TINY))
                 residual = residual * scale[:, None]
         return Sum(self._product(inputs, residual).ravel(), jnp.sum(batch.real & ~finite))
 
@@ -238,12 +299,14 @@ class ClippedSum:
         if batch.reach is not None and residual.ndim == 1:
             reach = batch.reach.astype(jnp.float64)
             residual = jnp.clip(residual, -reach, reach)
-        residual = jnp.where(_column(batch.real, residual), residual, 0.0)
+        residual = jnp.where(column(batch.real, residual), residual, 0.0)
         return jnp.tensordot(inputs, residual, (0, 0)).ravel()
 
-    def contributions(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
+    def contributions(
+        self, position: jax.Array, batch: Batch, factor: jax.Array | None = None, key: jax.Array | None = None
+    ) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
-        return self._rows(position, batch, factor)[0]
+        return self._rows(position, batch, factor, key)[0]
 
     def told(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """The same, and which of the gradients are finite."""
@@ -251,13 +314,16 @@ class ClippedSum:
 
     def norms(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
         """The norm of what every record contributes; zero for empty places."""
+        if self.ghosts is not None and factor is None and not math.isinf(self.clip):
+            norms = self.ghosts.told(position, batch.arrays, None).norms
+            return jnp.where(batch.real & jnp.isfinite(norms), jnp.minimum(norms, self._most(batch)), 0.0)
         if self.linear is None or factor is not None or batch.reach is None:
-            return _norms(self._rows(position, batch, factor)[0])
+            return row_norms(self._rows(position, batch, factor)[0])
         residual = self._residual(position, batch)[1]
         return jnp.where(batch.real, self._cut_norms(residual, batch.reach), 0.0)
 
     def _cut_norms(self, residual: jax.Array, reach: jax.Array) -> jax.Array:
-        residual = _norms(residual)
+        residual = row_norms(residual)
         return jnp.minimum(jnp.where(jnp.isfinite(residual), residual, 0.0) / reach, 1.0) * jnp.float32(self.limit)
 
     def every_norm(
@@ -265,7 +331,7 @@ class ClippedSum:
     ) -> jax.Array:
         """The same for all records, chunk by chunk."""
         n = data[0].shape[0]
-        size = min(CHUNK, whole_chunks(n))
+        size = min(self.microbatch or CHUNK, whole_chunks(n))
 
         def more(index: jax.Array, norms: jax.Array) -> jax.Array:
             start = jnp.minimum(index * size, max(0, n - size))
@@ -276,7 +342,7 @@ class ClippedSum:
         return jax.lax.fori_loop(0, -(-n // size), more, jnp.zeros(max(n, size), jnp.float32))[:n]
 
     def _added(self, rows: jax.Array) -> jax.Array:
-        if len(rows) <= SMALL:
+        if not self._double:
             return jnp.sum(rows, axis=0)
         with jax.enable_x64(True):
             return jnp.sum(rows.astype(jnp.float64), axis=0)
@@ -287,15 +353,15 @@ class ClippedSum:
         with jax.enable_x64(True):
             return jnp.tensordot(inputs.astype(jnp.float64), residual.astype(jnp.float64), (0, 0))
 
-    def _rows(self, position: jax.Array, batch: Batch, factor: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    def _rows(
+        self, position: jax.Array, batch: Batch, factor: jax.Array | None, key: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
         if self.linear is not None:
             inputs, residual = self._residual(position, batch)
             gradients = (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
         else:
-            gradients = -jax.vmap(jax.grad(self.log_likelihood), (None, *[0] * len(batch.arrays)))(
-                position, *batch.arrays
-            )
+            gradients = -self._every(jax.grad, position, batch, self._keys(batch, key))
         gradients = jnp.where(batch.real[:, None], gradients, 0.0)
         finite = jnp.all(jnp.isfinite(gradients), axis=1)
         seen = jnp.where(finite[:, None], gradients, 0.0)
@@ -303,9 +369,8 @@ class ClippedSum:
             seen = seen * factor if factor.ndim == 1 else seen @ factor
         if math.isinf(self.clip):
             return seen, finite
-        norms = _norms(seen)
-        most = jnp.float32(self.limit) if batch.allowed is None else jnp.minimum(jnp.float32(self.limit), batch.allowed)
-        scale = jnp.minimum(1.0, most / jnp.maximum(norms, TINY))
+        norms = row_norms(seen)
+        scale = jnp.minimum(1.0, self._most(batch) / jnp.maximum(norms, TINY))
         return jnp.where(jnp.isfinite(norms)[:, None], seen, 0.0) * scale[:, None], finite
 
     def _residual(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -317,30 +382,42 @@ class ClippedSum:
         return inputs, self.linear.residual(inputs @ weights, labels)
 
 
-def _norms(rows: jax.Array) -> jax.Array:
-    """Norm of every row, by way of its largest entry: squares would vanish below 1e-19 and overflow above 1e19.
-
-    Infinite above 1e30, where the inverse of the largest entry might be rounded to zero.
-    """
-    if rows.ndim == 1:
-        return jnp.abs(rows)
-    largest = jnp.maximum(jnp.max(jnp.abs(rows), axis=1), TINY)
-    norms = largest * jnp.sqrt(jnp.sum(jnp.square(rows / largest[:, None]), axis=1))
-    return jnp.where(largest < 1 / TINY, norms, jnp.inf)
-
-
-def _column(values: jax.Array, like: jax.Array) -> jax.Array:
-    return values.reshape(-1, *[1] * (like.ndim - 1))
-
-
 def clipped_sum(
-    model: Model, clip: float, unravel: Callable[[jax.Array], Any], rows: int, common: int = 0
+    model: Model,
+    clip: float,
+    unravel: Callable[[jax.Array], Any],
+    rows: int,
+    common: int = 0,
+    size: int = 0,
+    example: tuple[Any, ...] = (),
+    at_a_time: int | None = None,
 ) -> ClippedSum:
-    """The clipped sum of a model whose parameters `unravel` makes from a flat vector, for batches of so many rows."""
+    """The clipped sum of a model whose parameters `unravel` makes from a flat vector, for batches of so many rows.
+
+    Layers are looked for where the number of parameters and the shapes of a record (`example`) are given. A microbatch
+    is `at_a_time` rows, rounded up to a multiple of 8, or as many as are fast and hold little.
+    """
+    layered = model.layered
+    told_by = ghosts(layered, unravel, size, example) if example else None
+    chunk = None
+    if model.linear is None and at_a_time is not None:
+        chunk = min(-(-at_a_time // 8) * 8, CHUNK)
+    elif told_by is not None:
+        chunk = microbatch(told_by.products, size)
+    elif model.linear is None and size * SMALL > HELD:
+        chunk = max(8, HELD // size // 8 * 8)
+
+    def dropped(flat: jax.Array, key: jax.Array, *row: Any) -> jax.Array:
+        assert layered is not None
+        return layered.log_likelihood(Tape(key=key), unravel(flat), *row)
+
     return ClippedSum(
-        log_likelihood=lambda flat, *example: model.log_likelihood(unravel(flat), *example),
+        log_likelihood=lambda flat, *row: model.log_likelihood(unravel(flat), *row),
         linear=model.linear,
         clip=clip,
         rows=rows,
         common=common,
+        ghosts=told_by,
+        microbatch=chunk,
+        dropped=dropped if layered is not None and layered.dropout else None,
     )

@@ -85,6 +85,7 @@ class Oracle:
     key: jax.Array | None = None  # fresh for this step, for a second sum
     secure: bool = False
     notes: Notes | None = None  # what is noted about single records, where anything is
+    masks: jax.Array | None = None  # key of what this step drops of each record; no secret
 
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
@@ -105,12 +106,12 @@ class Oracle:
             self.notes.look(self.gradient_sum, single, seen)
         if self.secure:
             whole = self._over(
-                lambda batch: self.gradient_sum.contributions(single, batch, seen),
+                lambda batch: self.gradient_sum.contributions(single, batch, seen, self.masks),
                 lambda rows: noise.whole(rows, scale),
                 allowed,
             )
             return noise.added_securely(whole, scale, self.normals)
-        total = self._over(lambda batch: self.gradient_sum(single, batch, seen).total, allowed=allowed)
+        total = self._over(lambda batch: self.gradient_sum(single, batch, seen, self.masks).total, allowed=allowed)
         return noise.added(total, scale, self.normals)
 
     def _with_distances(

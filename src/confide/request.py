@@ -109,7 +109,7 @@ def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, 
     noise = NOISE_SHARE if labels else _noise(target, request.noise_scale)
     if name == "linear":
         return models.linear_regression(dimension, scale, noise, norm_bound=bound)
-    return models.mlp(dimension, labels or None, request.hidden or HIDDEN, scale, noise)
+    return models.mlp((dimension, request.hidden or HIDDEN, labels or 1), prior_scale=scale, noise_scale=noise)
 
 
 def _noise(target: Column, given: float | None) -> float:

@@ -34,6 +34,7 @@ LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
 CHECKPOINT_SECONDS = 20.0
 PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
+MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
 
 
 class Carry(NamedTuple):
@@ -103,6 +104,7 @@ class Job:
 
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
         rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
         first = number * self.block
         joined = None
         if picked is not None and rows is not None and rows.shape[1] <= SMALL:
@@ -135,6 +137,7 @@ class Job:
                 key=None if key is None else jax.random.fold_in(key, i),
                 secure=self.setting.secure,
                 notes=notes,
+                masks=None if masks is None else jax.random.fold_in(masks, i),
             )
             state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
             since = t + 1 - self.burn_in
@@ -165,6 +168,11 @@ class Job:
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
         return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
+
+    def _masks(self, random: Any, number: jax.Array) -> jax.Array:
+        """The key of what is dropped of records; whoever knows it learns nothing of them, so it is no secret."""
+        key = jax.random.key(MASKING) if self.setting.secure else jax.random.fold_in(random, MASKING)
+        return jax.random.fold_in(key, number)
 
     def _host_drawn(self, random: Any) -> Drawn:
         uniform, units, picked = random

@@ -103,7 +103,7 @@ def _private(splits: np.ndarray, y: np.ndarray) -> Row:
     import confide
 
     x = data.german_credit().x
-    model = confide.models.mlp(x.shape[1], 2, hidden=HIDDEN)
+    model = confide.models.mlp((x.shape[1], *HIDDEN, 2))
     budget = confide.Budget(epsilon=EPSILON, delta=DELTA)
     found = []
     for number, split in enumerate(splits):

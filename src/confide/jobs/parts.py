@@ -33,6 +33,7 @@ class Asked(NamedTuple):
     secure: bool = False
     accounts: Accounts = Accounts()
     canaries: Planted | None = None
+    microbatch: int | None = None
 
 
 class Work(Protocol):

@@ -74,7 +74,7 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
-    asked = _watched(budget, descents.asked_of(sampler, asked), _records(data, asked))
+    asked = _watched(model, budget, descents.asked_of(sampler, asked), _records(data, asked))
     chains = checks.count(chains=asked.chains)
     steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), _records(data, asked)
     planned = clips.usual if isinstance(sampler, Descent) else clips.planned
@@ -130,12 +130,15 @@ def _private(
         filter=None if filtered is None else filtered.filter,
         game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
     )
-    return _job(parts, kernel, buffer, watch), event, None if filtered is None else filtered.histogram, sampler
+    job = _job(parts, data, kernel, buffer, asked.microbatch, watch)
+    return job, event, None if filtered is None else filtered.histogram, sampler
 
 
-def _watched(budget: Budget, asked: Asked, n: int) -> Asked:
+def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
     """What the accounts ask for; refused where they cannot be kept."""
     accounts = asked.accounts
+    if accounts != Accounts() and model.layered is not None and model.layered.dropout:
+        raise Refused("account: a network with dropout keeps the account of 'dp' alone: leave one of them out")
     if accounts.bayesian and budget.neighbours != "add-remove":
         raise Refused("account 'bayesian' is for add-remove neighbours: leave it out, or take them")
     if accounts.individual is None:
@@ -230,12 +233,19 @@ def plain(
     q = setting.sampling_probability
     rare = 1e-12 / (steps * len(parts.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
-    job = _job(parts, sampler.build(sampler, setting, sizes), buffer)
+    job = _job(parts, data, sampler.build(sampler, setting, sizes), buffer, asked.microbatch)
     plan = described(model, sampler, job) | descents.described(sampler, asked)
     return job, plan, descents.finish(sampler, setting, asked)
 
 
-def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = None) -> Job:
+def _job(
+    parts: Parts,
+    data: tuple[np.ndarray, ...],
+    kernel: Any,
+    buffer: int | None,
+    microbatch: int | None,
+    watch: Watch | None = None,
+) -> Job:
     setting, common = parts.setting, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
         expected = setting.rows * setting.sampling_probability
@@ -243,7 +253,16 @@ def _job(parts: Parts, kernel: Any, buffer: int | None, watch: Watch | None = No
     return Job(
         kernel=kernel,
         setting=setting,
-        gradient_sum=clipped_sum(parts.model, setting.clip, parts.unravel, buffer or setting.rows, common),
+        gradient_sum=clipped_sum(
+            parts.model,
+            setting.clip,
+            parts.unravel,
+            buffer or setting.rows,
+            common,
+            size=setting.dimension,
+            example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
+            at_a_time=microbatch,
+        ),
         starts=parts.starts,
         burn_in=parts.burn_in,
         thin=parts.thin,

@@ -1,5 +1,7 @@
-"""Models: generalised linear, a small network, your own functions, or a NumPyro model."""
+"""Models: generalised linear, networks, your own functions, or a model of NumPyro or Equinox."""
 
+from confide.models.convolutional import cnn, resnet18
+from confide.models.equinox_adapter import from_equinox
 from confide.models.glm import linear_regression, logistic_regression, poisson_regression, softmax_regression
 from confide.models.model import Model, from_functions
 from confide.models.networks import mlp
@@ -8,6 +10,8 @@ from confide.models.priors import gaussian, laplace
 
 __all__ = [
     "Model",
+    "cnn",
+    "from_equinox",
     "from_functions",
     "from_numpyro",
     "gaussian",
@@ -17,14 +21,13 @@ __all__ = [
     "mlp",
     "poisson_regression",
     "rebuilt",
+    "resnet18",
     "softmax_regression",
 ]
 
 
 def rebuilt(name: str, settings: dict | None) -> Model | None:
     """The model that was saved by name and settings; None where it held functions of the user's."""
-    builders = {
-        builder.__name__: builder
-        for builder in (linear_regression, logistic_regression, poisson_regression, softmax_regression, mlp)
-    }
+    linear = (linear_regression, logistic_regression, poisson_regression, softmax_regression)
+    builders = {builder.__name__: builder for builder in (*linear, mlp, cnn, resnet18)}
     return builders[name](**settings) if settings is not None and name in builders else None

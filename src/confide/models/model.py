@@ -17,6 +17,7 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.models.priors import LogPrior, Parameters
+from confide.models.tapes import Layered
 
 Kind = Literal["classification", "regression", "other"]
 Data = tuple[np.ndarray, ...]
@@ -52,6 +53,7 @@ class Model:
         constrain: parameters as they are sampled -> parameters as they are reported.
         unconstrain: the way back.
         log_volume: parameters as they are sampled -> log of what `constrain` stretches volumes by; None for 0.
+        layered: the same log likelihood as a tape can follow it layer by layer, with dropout where there is any.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
     """
 
@@ -67,6 +69,7 @@ class Model:
     unconstrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     log_volume: Callable[[Parameters], jax.Array] | None = None
     linear: Linear | None = None
+    layered: Layered | None = None
     disperse: Callable[[jax.Array, Parameters], Parameters] | None = None
     settings: dict[str, Any] | None = field(default=None)
 

@@ -1,9 +1,17 @@
-"""A small multilayer perceptron."""
+"""Networks of one record's scores, with priors on all weights: what they share, and the multilayer perceptron.
+
+Classes are told by a softmax of the last layer; a perceptron with one output has a mean with Gaussian noise. Chains
+start at random weights of variance 1 / (inputs of the layer), doubled before rectifiers. Nothing is normalised over a
+batch: a record's gradient would then depend on the other records, and no clip would bound what one of them does.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,85 +19,138 @@ import numpy as np
 
 from confide import checks
 from confide.checks import Refused
-from confide.models import priors
+from confide.models import layers, priors
 from confide.models.glm import check_classes
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
+from confide.models.tapes import Layered, Tape
+
+Activation = Literal["tanh", "relu"]
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
+TOGETHER = 128  # records that are predicted at a time
+Scores = Callable[[Tape, Parameters, jax.Array], jax.Array]
 
 
 def mlp(
-    dimension: int,
-    classes: int | None = None,
-    hidden: int | Sequence[int] = (32,),
+    sizes: Sequence[int],
+    activation: Activation = "tanh",
+    dropout: float = 0.0,
     prior_scale: float = 1.0,
     noise_scale: float = 1.0,
     *,
     prior: str | LogPrior = "gaussian",
 ) -> Model:
-    """Layers of tanh units; `classes` labels at the end, or where it is None one mean with Gaussian noise.
+    """Dense layers; `sizes` are the columns of X, the units of each hidden layer, and the outputs.
 
-    Chains start at random weights of variance 1 / (inputs of the layer), so that the hidden units differ.
+    Several outputs are classes; one output is a mean, with Gaussian noise of `noise_scale`. `dropout` is the share of
+    hidden units that each step leaves out of each record, drawn afresh and by no record.
+
+    >>> mlp((4, 8, 3)).kind, mlp((4, 8, 1)).kind
+    ('classification', 'regression')
     """
-    dimension, noise_scale = checks.count(dimension=dimension), checks.positive(noise_scale=noise_scale)
-    if classes is not None and checks.count(classes=classes) < 2:
-        raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2, or None for regression")
-    hidden = (hidden,) if isinstance(hidden, int) else hidden
-    hidden = tuple(checks.count(hidden=width) for width in hidden)
-    sizes = (dimension, *hidden, classes or 1)
-    variance = noise_scale**2
+    if isinstance(sizes, int) or len(tuple(sizes)) < 2:
+        raise Refused(f"sizes = {sizes!r} is no network: give columns of X, hidden units and outputs, as (4, 32, 3)")
+    sizes, rate = tuple(checks.count(sizes=size) for size in sizes), share(dropout)
+    act = _ACTIVATIONS[checks.one_of(tuple(_ACTIVATIONS), activation=activation)]
 
     def start(key: jax.Array, example: Data) -> Parameters:
         keys = jax.random.split(key, len(sizes) - 1)
-        return [
-            {
-                "weights": jax.random.normal(key, (inputs, outputs), jnp.float32) / math.sqrt(inputs),
-                "bias": jnp.zeros(outputs, jnp.float32),
-            }
-            for key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True)
-        ]
+        gain = 2.0 if activation == "relu" else 1.0
+        return [dense_layer(key, *pair, gain) for key, pair in zip(keys, pairwise(sizes), strict=True)]
 
-    def scores(parameters: Parameters, x: jax.Array) -> jax.Array:
+    def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
         for layer in parameters[:-1]:
-            x = jnp.tanh(x @ layer["weights"] + layer["bias"])
-        x = x @ parameters[-1]["weights"] + parameters[-1]["bias"]
-        return x if classes else x[..., 0]
-
-    def log_likelihood(parameters: Parameters, x: jax.Array, y: jax.Array) -> jax.Array:
-        s = scores(parameters, x)
-        if classes:
-            return s[y.astype(jnp.int32)] - jax.nn.logsumexp(s)
-        return -0.5 * (y - s) ** 2 / variance - 0.5 * math.log(2 * math.pi * variance)
-
-    def predict(parameters: Parameters, x: jax.Array) -> jax.Array:
-        return jax.nn.softmax(scores(parameters, x)) if classes else scores(parameters, x)
-
-    def simulate(key: jax.Array, parameters: Parameters, x: jax.Array) -> jax.Array:
-        s = scores(parameters, x)
-        return jax.random.categorical(key, s) if classes else s + noise_scale * jax.random.normal(key, s.shape, s.dtype)
-
-    def check(data: Data) -> None:
-        shapes = [np.shape(array) for array in data]
-        if len(data) != 2 or len(shapes[0]) != 2 or shapes[0][1] != dimension or len(shapes[1]) != 1:
-            raise Refused(f"data has shapes {shapes}: give (X, y) with {dimension} columns in X and one number per y")
-        if classes:
-            check_classes(data[1], classes)
+            x = tape.dropout(act(layers.dense(tape, x, layer)), rate)
+        return layers.dense(tape, x, parameters[-1])
 
     settings = {
-        "dimension": dimension,
-        "classes": classes,
-        "hidden": list(hidden),
+        "sizes": list(sizes),
+        "activation": activation,
+        "dropout": rate,
         "prior_scale": prior_scale,
-        "noise_scale": noise_scale,
+        "noise_scale": checks.positive(noise_scale=noise_scale),
         "prior": prior,
     }
+    return network("mlp", scores, start, settings, shape=(sizes[0],), outputs=sizes[-1], dropout=rate > 0)
+
+
+def network(
+    name: str,
+    scores: Scores,
+    start: Callable[[jax.Array, Data], Parameters],
+    settings: dict[str, Any],
+    *,
+    shape: tuple[int, ...],
+    outputs: int,
+    dropout: bool = False,
+) -> Model:
+    """A model from the scores of one record."""
+    variance = settings.get("noise_scale", 1.0) ** 2
+    classes = outputs if outputs > 1 else None
+
+    def log_likelihood(tape: Tape, parameters: Parameters, x: jax.Array, y: jax.Array) -> jax.Array:
+        s = scores(tape, parameters, x)
+        if classes:
+            return s[y.astype(jnp.int32)] - jax.nn.logsumexp(s)
+        return -0.5 * (y - s[0]) ** 2 / variance - 0.5 * math.log(2 * math.pi * variance)
+
+    def every(parameters: Parameters, x: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda row: scores(Tape(), parameters, row), x, batch_size=TOGETHER)
+
+    def predict(parameters: Parameters, x: jax.Array) -> jax.Array:
+        found = every(parameters, x)
+        return jax.nn.softmax(found) if classes else found[..., 0]
+
+    def simulate(key: jax.Array, parameters: Parameters, x: jax.Array) -> jax.Array:
+        found = every(parameters, x)
+        if classes:
+            return jax.random.categorical(key, found)
+        return found[..., 0] + math.sqrt(variance) * jax.random.normal(key, found.shape[:-1], found.dtype)
+
+    prior = settings["prior"]
     return Model(
-        name="mlp",
+        name=name,
         kind="classification" if classes else "regression",
         start=start,
-        log_prior=priors.chosen(prior, prior_scale),
-        log_likelihood=log_likelihood,
+        log_prior=priors.chosen(prior, settings["prior_scale"]),
+        log_likelihood=lambda parameters, *row: log_likelihood(Tape(), parameters, *row),
+        layered=Layered(log_likelihood=log_likelihood, dropout=dropout),
         predict=predict,
         simulate=simulate,
-        check=check,
+        check=lambda data: check_shapes(data, shape, classes),
         settings=None if callable(prior) else settings,
     )
+
+
+def check_shapes(data: Data, shape: tuple[int, ...], classes: int | None) -> None:
+    shapes = [np.shape(array) for array in data]
+    wanted = {shape, shape[:-1]} if len(shape) == 3 and shape[-1] == 1 else {shape}
+    if len(data) != 2 or shapes[0][1:] not in wanted or len(shapes[1]) != 1:
+        what = f"{shape[0]} columns in X" if len(shape) == 1 else f"images of shape {shape}"
+        raise Refused(f"data has shapes {shapes}: give (X, y) with {what} and one number per y")
+    if classes:
+        check_classes(data[1], classes)
+
+
+def dense_layer(key: jax.Array, inputs: int, outputs: int, gain: float) -> dict[str, jax.Array]:
+    return {
+        "weights": jax.random.normal(key, (inputs, outputs), jnp.float32) * math.sqrt(gain / inputs),
+        "bias": jnp.zeros(outputs, jnp.float32),
+    }
+
+
+def several(classes: int) -> int:
+    if checks.count(classes=classes) < 2:
+        raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2")
+    return int(classes)
+
+
+def share(dropout: float) -> float:
+    if not 0 <= checks.nonnegative(dropout=dropout) < 1:
+        raise Refused(f"dropout = {dropout} is out of range: give a share of at least 0 and below 1")
+    return float(dropout)
+
+
+def without_settings(model: Model) -> Model:
+    """It holds functions of the user's, so that it cannot be rebuilt by name."""
+    return replace(model, settings=None)

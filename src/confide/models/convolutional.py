@@ -1,0 +1,185 @@
+"""Networks for images: convolutions for digits, and a residual network.
+
+Images are numbers within [0, 1], or whole numbers from 0 to 255 that are divided by 255.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import checks
+from confide.checks import Refused
+from confide.models import layers, networks
+from confide.models.model import Data, Model
+from confide.models.priors import LogPrior, Parameters
+from confide.models.tapes import Tape
+
+
+def cnn(
+    shape: Sequence[int] = (28, 28, 1),
+    classes: int = 10,
+    convolutions: int | None = None,
+    dropout: float = 0.0,
+    prior_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+) -> Model:
+    """Convolutions with rectifiers and max-pooling, then two dense layers; `shape` is (height, width, channels).
+
+    Two convolutions (16 filters of 8 x 8, 32 of 4 x 4, both with stride 2) are for digits like those of MNIST; four
+    (32, 32, 64 and 64 filters of 3 x 3) for colour images like those of SVHN. By default two where there is one
+    channel, else four. X has shape (n, height, width, channels), or (n, height, width) where there is one channel.
+
+    >>> import jax
+    >>> weights = cnn().start(jax.random.key(0), ())
+    >>> sum(leaf.size for leaf in jax.tree.leaves(weights))
+    26010
+    """
+    height, width, channels = _image(shape)
+    classes, rate = networks.several(classes), networks.share(dropout)
+    count = (2 if channels == 1 else 4) if convolutions is None else convolutions
+    if count not in (2, 4):
+        raise Refused(f"convolutions = {convolutions!r} is unknown: choose 2 or 4")
+    steps = _TWO if count == 2 else _FOUR
+    flat = jax.eval_shape(
+        lambda x: _convolved(Tape(), _filters(jax.random.key(0), steps, channels), steps, x),
+        jax.ShapeDtypeStruct((height, width, channels), np.float32),
+    ).size
+    if not flat:
+        raise Refused(f"shape = {tuple(shape)} is too small for {count} convolutions: give larger images")
+    hidden = 32 if count == 2 else 128
+
+    def start(key: jax.Array, example: Data) -> Parameters:
+        first, second, last = jax.random.split(key, 3)
+        dense = [networks.dense_layer(second, flat, hidden, 2.0), networks.dense_layer(last, hidden, classes, 1.0)]
+        return {"convolutions": _filters(first, steps, channels), "dense": dense}
+
+    def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
+        x = _convolved(tape, parameters["convolutions"], steps, _pixels(x, (height, width, channels)))
+        x = jax.nn.relu(layers.dense(tape, tape.dropout(x.ravel(), rate), parameters["dense"][0]))
+        return layers.dense(tape, tape.dropout(x, rate), parameters["dense"][1])
+
+    settings = {
+        "shape": [height, width, channels],
+        "classes": classes,
+        "convolutions": count,
+        "dropout": rate,
+        "prior_scale": prior_scale,
+        "prior": prior,
+    }
+    return networks.network(
+        "cnn", scores, start, settings, shape=(height, width, channels), outputs=classes, dropout=rate > 0
+    )
+
+
+# filters, size, stride, padding, and (size, stride) of the pool that follows
+_TWO = ((16, 8, 2, 3, (2, 1)), (32, 4, 2, 0, (2, 1)))
+_FOUR = ((32, 3, 1, 1, None), (32, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)))
+
+
+def _filters(key: jax.Array, steps: Any, channels: int) -> list[dict[str, jax.Array]]:
+    found = []
+    for key, (filters, size, *_) in zip(jax.random.split(key, len(steps)), steps, strict=True):  # noqa: B020
+        found.append(_convolution(key, size, channels, filters) | {"bias": jnp.zeros(filters, jnp.float32)})
+        channels = filters
+    return found
+
+
+def _convolved(tape: Tape, parameters: Any, steps: Any, x: jax.Array) -> jax.Array:
+    for layer, (_, _, stride, padding, pool) in zip(parameters, steps, strict=True):
+        x = jax.nn.relu(layers.convolution(tape, x, layer, stride, padding))
+        if pool is not None:
+            x = layers.max_pool(x, *pool)
+    return x
+
+
+def resnet18(
+    width: int = 64,
+    shape: Sequence[int] = (32, 32, 3),
+    classes: int = 10,
+    prior_scale: float = 1.0,
+    *,
+    prior: str | LogPrior = "gaussian",
+) -> Model:
+    """A residual network of 18 layers for small images (He et al. 2016), with group norm in the place of batch norm.
+
+    `width` is the number of channels of the first of its four stages; each later one has twice as many, on images of
+    half the size. Groups have 8 channels, or all where there are fewer.
+    """
+    height, wide, channels = _image(shape)
+    width, classes = checks.count(width=width), networks.several(classes)
+    if width % 8 and width not in (1, 2, 4):
+        raise Refused(f"width = {width} does not fall into groups: give 1, 2, 4 or a multiple of 8")
+    blocks = [  # channels before, channels after, stride
+        (width * 2 ** max(0, stage - (place == 0)) if stage else width, width * 2**stage, 1 + (stage > 0 and not place))
+        for stage in range(4)
+        for place in range(2)
+    ]
+
+    def start(key: jax.Array, example: Data) -> Parameters:
+        first, last, *keys = jax.random.split(key, 2 + len(blocks))
+        stem = {"convolution": _convolution(first, 3, channels, width), "norm": _norm(width)}
+        built = [_block(key, *block) for key, block in zip(keys, blocks, strict=True)]
+        return {"stem": stem, "blocks": built, "dense": networks.dense_layer(last, 8 * width, classes, 1.0)}
+
+    def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
+        x = jax.nn.relu(_normed(tape, _pixels(x, (height, wide, channels)), parameters["stem"], 1, 1))
+        for layer, (_, _, stride) in zip(parameters["blocks"], blocks, strict=True):
+            inner = jax.nn.relu(_normed(tape, x, layer["first"], stride, 1))
+            inner = _normed(tape, inner, layer["second"], 1, 1)
+            x = jax.nn.relu(inner + (_normed(tape, x, layer["across"], stride, 0) if "across" in layer else x))
+        return layers.dense(tape, jnp.mean(x, axis=(0, 1)), parameters["dense"])
+
+    settings = {
+        "width": width,
+        "shape": [height, wide, channels],
+        "classes": classes,
+        "prior_scale": prior_scale,
+        "prior": prior,
+    }
+    return networks.network("resnet18", scores, start, settings, shape=(height, wide, channels), outputs=classes)
+
+
+def _block(key: jax.Array, before: int, after: int, stride: int) -> dict[str, Any]:
+    first, second, across = jax.random.split(key, 3)
+    found = {
+        "first": {"convolution": _convolution(first, 3, before, after), "norm": _norm(after)},
+        "second": {"convolution": _convolution(second, 3, after, after), "norm": _norm(after)},
+    }
+    if stride > 1 or before != after:
+        found["across"] = {"convolution": _convolution(across, 1, before, after), "norm": _norm(after)}
+    return found
+
+
+def _normed(tape: Tape, x: jax.Array, part: dict[str, Any], stride: int, padding: int) -> jax.Array:
+    x = layers.convolution(tape, x, part["convolution"], stride, padding)
+    return layers.group_norm(x, part["norm"], max(1, x.shape[-1] // 8))
+
+
+def _convolution(key: jax.Array, size: int, before: int, after: int) -> dict[str, jax.Array]:
+    shape = (size, size, before, after)
+    return {"weights": jax.random.normal(key, shape, jnp.float32) * math.sqrt(2 / (size * size * before))}
+
+
+def _norm(channels: int) -> dict[str, jax.Array]:
+    return {"scale": jnp.ones(channels, jnp.float32), "shift": jnp.zeros(channels, jnp.float32)}
+
+
+def _image(shape: Sequence[int]) -> tuple[int, int, int]:
+    found = tuple(checks.count(shape=length) for length in shape)
+    if len(found) == 2:
+        found = (*found, 1)
+    if len(found) != 3:
+        raise Refused(f"shape = {tuple(shape)} is no image: give (height, width, channels)")
+    return found
+
+
+def _pixels(x: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
+    x = x.reshape(shape)
+    return x / jnp.float32(255) if jnp.issubdtype(x.dtype, jnp.integer) else x

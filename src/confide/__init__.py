@@ -120,6 +120,7 @@ _MODULES = (
     "estimators",
     "events",
     "experiments",
+    "features",
     "files",
     "filters",
     "fitting",

@@ -52,6 +52,7 @@ MORE = {
     "confide.baselines": None,
     "confide.events": EVENTS,
     "confide.data": None,
+    "confide.features": None,
 }
 
 

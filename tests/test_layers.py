@@ -142,6 +142,7 @@ INSIDE = {
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "audits", "runs", "__init__"],
     "experiments": [
         "reproduction",
+        "image_settings",
         "li2019_figure1",
         "li2019_figure2",
         "triastcyn2020_curves",

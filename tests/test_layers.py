@@ -28,6 +28,7 @@ FLOORS = [
     "encoding",
     "drafts",
     "data",
+    "features",
     "pictures",
     "picture_files",
     "scaling",
@@ -82,6 +83,7 @@ INSIDE = {
     ],
     "events": ["event", "gaussian", "releases", "filtered", "posteriors", "votes", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
+    "features": ["wavelets", "transform", "stored", "rows", "__init__"],
     "accountants": [
         "kinds",
         "profiles",
@@ -163,6 +165,7 @@ INSIDE = {
     "cli": ["printing", "prices", "ledgers", "reproductions", "schemas", "datasets", "audits", "runs", "__init__"],
     "experiments": [
         "reproduction",
+        "image_settings",
         "li2019_figure1",
         "li2019_figure2",
         "triastcyn2020_curves",

@@ -10,6 +10,7 @@ from confide import checks
 NAMES = (
     "li2019-figure1",
     "li2019-figure2",
+    "li2019-figure3",
     "triastcyn2020-figure1",
     "triastcyn2020-figure3",
     "triastcyn2020-figure4",

@@ -77,7 +77,7 @@ def cnn(
 
 # filters, size, stride, padding, and (size, stride) of the pool that follows
 _TWO = ((16, 8, 2, 3, (2, 1)), (32, 4, 2, 0, (2, 1)))
-_FOUR = ((32, 3, 1, 1, None), (32, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)))
+_FOUR = ((32, 3, 1, 1, (2, 2)), (32, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)), (64, 3, 1, 1, None))
 
 
 def _left(length: int, steps: Any) -> int:

@@ -38,6 +38,7 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
 	$(BIN)/confide reproduce li2019-figure3
+	$(BIN)/confide reproduce li2019-table1
 	$(BIN)/confide reproduce triastcyn2020-figure1
 	$(BIN)/confide reproduce triastcyn2020-figure3
 	$(BIN)/confide reproduce triastcyn2020-figure4

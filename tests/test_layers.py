@@ -168,6 +168,8 @@ INSIDE = {
         "image_settings",
         "li2019_figure1",
         "li2019_figure2",
+        "li2019_figure3",
+        "li2019_table1",
         "triastcyn2020_curves",
         "triastcyn2020_figure1",
         "triastcyn2020_figure3",

@@ -114,8 +114,9 @@ def gathered(
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
-    by_predictions = isinstance(schema, Pictures) and not posterior.point
-    if by_predictions:
+    by_predictions = False
+    if isinstance(schema, Pictures) and not posterior.point:
+        by_predictions = True
         worries, sentences = predictive.diagnostics(posterior, schema)
         warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
     audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]

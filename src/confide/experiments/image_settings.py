@@ -56,9 +56,9 @@ SETTINGS = {
         contrast=False,
         scale=256.0,
         clip=25.0,
-        temperature=0.08,
+        temperature=0.085,
         steps=120,
-        batch_size=2048,
+        batch_size=4096,
         burn_in=90,
     ),
     "svhn": Setting(

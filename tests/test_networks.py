@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
 import confide
-from confide import ghosts, models
+from confide import ghosts, jobs, models
 from confide.checks import Refused
 from confide.gradients import clipped_sum
+from confide.jobs import Asked
 from confide.models import layers, networks
 from confide.models.tapes import Layered, Tape, discovered
+from confide.noise import SecureSource
 
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
 SHAPE, CLASSES = (6, 6, 2), 3
@@ -274,6 +276,38 @@ def test_dropout_is_drawn_for_each_record_and_step_and_not_when_predicting():
     np.testing.assert_array_equal(*(model.predict(unravel(flat), x) for _ in range(2)))
     with pytest.raises(Refused, match="keeps the account of 'dp' alone"):
         confide.fit(model, (x, y), BUDGET, steps=10, account=("dp", "bayesian"), verbose=False)
+
+
+def test_what_secure_noise_drops_is_as_secret_as_the_noise():
+    """What is dropped goes by the place of a record: by a known key, one record less would move all sums by many."""
+    model, data = models.mlp((4, 5, CLASSES), dropout=0.5), arrays_like((4,), 16)
+    asked = Asked(steps=4, batch_size=8, chains=2, secure=True)
+    job, _ = jobs.private_job(model, data, BUDGET, confide.sgld(), asked, jax.random.key(0))
+    with jax.enable_x64(True):
+        found = [
+            np.asarray(jax.random.key_data(job._masks(tuple(part[chain] for part in drawn if part is not None), block)))
+            for source in (SecureSource(b"a" * 32), SecureSource(b"b" * 32))
+            for block in (0, 1)
+            for drawn in [job.randomness(source, block)]
+            for chain in (0, 1)
+        ]
+    assert len(np.unique(found, axis=0)) == 8
+
+
+def test_a_number_given_twice_is_other_noise_for_other_dropout_or_microbatches():
+    """Neither is in the program of the likelihood, and with the same noise two sums would differ by records alone."""
+    data = arrays_like((4,), 16)
+
+    def moved(dropout, **how):
+        model = models.mlp((4, 5, CLASSES), dropout=dropout, prior=lambda parameters: 0.0)  # of no settings
+        sampler = confide.dp_sgd(1.0, noise_multiplier=80.0, average=False)
+        fitted = confide.fit(model, data, BUDGET, sampler, 1, 16, 1.0, key=5, verbose=False, **how)
+        return np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(fitted.draws)])
+
+    first = moved(0.1)
+    np.testing.assert_array_equal(moved(0.1), first)
+    for other in (moved(0.6), moved(0.1, microbatch=8)):
+        assert np.std(other - first) > 80 / 16
 
 
 @LONG

@@ -305,7 +305,7 @@ def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tup
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
     """What the model computes, as text, with the arrays that it holds and where it starts."""
     flat, unravel = jobs.unraveller(model, data, noises.as_key(0))
-    programs = jobs.traced(model, data, flat, unravel)
+    programs = [*jobs.traced(model, data, flat, unravel), *jobs.dropping(model, data, flat, unravel)]
     held = [np.asarray(constant).tobytes().hex() for program in programs for constant in jobs.constants(program)]
     return [model.name, model.settings, np.asarray(flat).tobytes().hex(), *map(str, programs), *held]
 

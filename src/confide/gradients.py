@@ -188,7 +188,7 @@ class ClippedSum:
     def __call__(
         self, position: jax.Array, batch: Batch, factor: jax.Array | None = None, key: jax.Array | None = None
     ) -> Sum:
-        """The clipped sum of one batch or chunk, seen through the factor; the key is for dropout, and no secret."""
+        """The clipped sum of one batch or chunk, seen through the factor; the key is for dropout, and secret."""
         if math.isinf(self.clip) and factor is not None:  # nothing to cut: the sum can be taken first
             total, ignored = self(position, batch, None, key)
             with jax.enable_x64(True):

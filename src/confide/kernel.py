@@ -85,7 +85,7 @@ class Oracle:
     key: jax.Array | None = None  # fresh for this step, for a second sum
     secure: bool = False
     notes: Notes | None = None  # what is noted about single records, where anything is
-    masks: jax.Array | None = None  # key of what this step drops of each record; no secret
+    masks: jax.Array | None = None  # key of what this step drops of each record
 
     def gradient(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None = None) -> jax.Array:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""

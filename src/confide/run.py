@@ -170,12 +170,17 @@ class Job:
         return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
 
     def _masks(self, random: Any, number: jax.Array) -> jax.Array:
-        """The key of what is dropped of records; whoever knows it learns nothing of them, so it is no secret."""
-        key = jax.random.key(MASKING) if self.setting.secure else jax.random.fold_in(random, MASKING)
-        return jax.random.fold_in(key, number)
+        """The key of what is dropped of records, as secret as the noise.
+
+        What is dropped goes by the place of a record. Without one record all later ones move up, and to whoever knew
+        the key the whole sum would move, not by one record alone.
+        """
+        if self.setting.secure:
+            return jax.random.wrap_key_data(random[-1], impl="threefry2x32")
+        return jax.random.fold_in(jax.random.fold_in(random, MASKING), number)
 
     def _host_drawn(self, random: Any) -> Drawn:
-        uniform, units, picked = random
+        uniform, units, picked, _ = random
         rows = (
             None
             if uniform is None
@@ -203,7 +208,10 @@ class Job:
 
     def digest(self) -> str:
         watched = repr((self.watch.samples, self.watch.filter, self.watch.game)).encode()
-        return hashlib.sha256(self.kernel.controls.step_size.tobytes() + watched * bool(self.watch)).hexdigest()
+        sums = self.gradient_sum
+        parts = repr((sums.microbatch, sums.limit)).encode()  # records are cut to a limit that depends on these
+        told = watched * bool(self.watch) + parts * (sums.microbatch is not None)
+        return hashlib.sha256(self.kernel.controls.step_size.tobytes() + told).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""
@@ -222,7 +230,11 @@ class Job:
             if self.watch.samples:
                 several = (self.block, self.watch.samples)
                 picked = [key.whole(chain, number, several, self.setting.n) for chain in range(self.chains)]
-            drawn = [None if found is None else jnp.asarray(np.stack(found)) for found in (uniform, units, picked)]
+            masks = None
+            if self.gradient_sum.dropped is not None:
+                masks = [key.words("masks", chain, number, 1).view(np.uint32) for chain in range(self.chains)]
+            every = (uniform, units, picked, masks)
+            drawn = [None if found is None else jnp.asarray(np.stack(found)) for found in every]
             return jax.tree.map(lambda array: array[0], tuple(drawn)) if self.chains == 1 else tuple(drawn)
         keys = [noise.derived(key, "chain", chain) for chain in range(self.chains)]
         return keys[0] if self.chains == 1 else jnp.stack(keys)

@@ -11,7 +11,7 @@ from confide.checks import Refused
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.clips import bounded_clip
 from confide.jobs.estimates import typical
-from confide.jobs.parts import Asked, Planned, Work, check_likelihood, constants, traced, unraveller
+from confide.jobs.parts import Asked, Planned, Work, check_likelihood, constants, dropping, traced, unraveller
 from confide.jobs.stochastic import DRAWS, STEPS, described, plain, plain_job, private_job
 from confide.models.model import Model
 from confide.samplers import Hybrid, Langevin, OnePosteriorSample, Sampler
@@ -26,6 +26,7 @@ __all__ = [
     "check_likelihood",
     "constants",
     "described",
+    "dropping",
     "plain",
     "plain_job",
     "planned",

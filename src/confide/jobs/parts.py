@@ -18,6 +18,7 @@ from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Seen
 from confide.models.model import Model
+from confide.models.tapes import Tape
 from confide.posterior import Diagnostics
 
 
@@ -126,6 +127,19 @@ def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel:
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
+
+
+def dropping(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> list[Any]:
+    """The likelihood with what it drops of records, as a program; nothing where there is no dropout."""
+    layered = model.layered
+    if layered is None or not layered.dropout:
+        return []
+    example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
+
+    def likelihood(key: jax.Array, flat: jax.Array, *row: Any) -> Any:
+        return layered.log_likelihood(Tape(key=key), unravel(flat), *row)
+
+    return [jax.make_jaxpr(likelihood)(jax.random.key(0), flat, *example)]
 
 
 def constants(program: Any) -> list[Any]:

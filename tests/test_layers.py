@@ -28,6 +28,7 @@ FLOORS = [
     "encoding",
     "drafts",
     "data",
+    "features",
     "scaling",
     "models",
     "inputs",
@@ -79,6 +80,7 @@ INSIDE = {
     ],
     "events": ["event", "gaussian", "releases", "filtered", "posteriors", "__init__"],
     "data": ["shapes", "places", "openml", "tables", "images", "__init__"],
+    "features": ["wavelets", "transform", "stored", "rows", "__init__"],
     "accountants": [
         "kinds",
         "profiles",

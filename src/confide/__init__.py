@@ -126,6 +126,7 @@ _MODULES = (
     "estimators",
     "events",
     "experiments",
+    "features",
     "files",
     "filters",
     "fitting",

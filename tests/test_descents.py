@@ -22,6 +22,7 @@ OUTCOMES = INPUTS @ [0.5, -1.0] + RNG.normal(size=40)
 LINE = confide.models.linear_regression(2)
 PRECISION = INPUTS.T @ INPUTS + np.eye(2)
 LONG = pytest.mark.long
+PART = confide.dp_sgd(updated=0.3)
 MEAN = np.linalg.solve(PRECISION, INPUTS.T @ OUTCOMES)
 
 
@@ -231,7 +232,7 @@ def test_a_resumed_run_draws_the_same(tmp_path):
     "sampler",
     [
         confide.dpvi(),
-        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_adam(), confide.dp_sgd(updated=0.3))],
+        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_adam(), PART)],
     ],
     ids=["dpvi", "dp_adam", "dp_sgd in part"],
 )
@@ -245,7 +246,7 @@ def test_secure_noise(sampler):
     "honest",
     [
         confide.dpvi(),
-        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_sgd(), confide.dp_sgd(updated=0.3))],
+        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_sgd(), PART)],
     ],
     ids=["dpvi", "dp_sgd", "dp_sgd in part"],
 )

@@ -95,8 +95,8 @@ def _claims(found: Found) -> tuple[Claim, ...]:
                 "p-values well over 0.05" if kind == PRIVATE else "not in the paper",
                 f"means {leakage.train_mean:.4g} and {leakage.test_mean:.4g}, t-test p = {leakage.mean_p:.2g}; "
                 f"standard deviations {leakage.train_sd:.4g} and {leakage.test_sd:.4g}, Levene's p = "
-                f"{leakage.spread_p:.2g}; {len(leakage.train_distances):,} and {len(leakage.test_distances):,} pairs notice a "
-                f"difference of means of {leakage.detectable / leakage.test_mean:.1%} four times in five",
+                f"{leakage.spread_p:.2g}; {len(leakage.train_distances):,} and {len(leakage.test_distances):,} pairs "
+                f"notice a difference of means of {leakage.detectable / leakage.test_mean:.1%} four times in five",
                 why,
             )
         )

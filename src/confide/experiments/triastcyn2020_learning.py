@@ -97,10 +97,10 @@ def plans(quick: bool) -> dict[str, Plan]:
         ),
         "CIFAR10": Plan(
             objects,
-            effort(ALL, 512, 800, 60),
+            effort(ALL, 512, 600, 60),
             lambda noise: confide.dp_sgd(1.0, momentum=0.9, noise_multiplier=noise),
             confide.dp_adam(0.02),
-            effort(ALL, 512, 800, 60),
+            effort(ALL, 512, 600, 60),
         ),
         "Abalone": Plan(
             shells,

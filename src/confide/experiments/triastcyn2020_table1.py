@@ -8,7 +8,6 @@ alone. Datasets and models: `triastcyn2020_learning`.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +90,7 @@ def run(quick: bool = False) -> Reproduction:
         baseline = learning.accuracy(learning.unprotected(task, plan.baseline, plan.longer), task.test)
         samplers = {name: plan.sampler}
         if name == "MNIST":  # as much noise in the end: each weight moves in a tenth of the steps
-            samplers[PART] = functools.partial(_part, rate=10**0.5)
+            samplers[PART] = confide.dp_sgd(10**0.5, updated=0.1)
         for label, sampler in samplers.items():
             found = learning.fitted(task, sampler, plan.effort, TABLE[name].epsilon)
             rows.append(Row(label, len(task.train[1]), plan.effort.steps, baseline, found))
@@ -104,10 +103,6 @@ def run(quick: bool = False) -> Reproduction:
     )
 
 
-def _part(noise: float, rate: float) -> Any:
-    return confide.dp_sgd(rate, noise_multiplier=noise, updated=0.1)
-
-
 def averaged(steps: int) -> float:
     """epsilon_mu in the paper's way, even where every gradient is at the clip: a record moves the mean by 1/1024."""
     share = 1 / BATCH
@@ -116,7 +111,7 @@ def averaged(steps: int) -> float:
         noise_scale=SIGMA,
         sampling_probability=BATCH / DIGITS,
         delta=STRICT,
-        failure_probability=1e-16,
+        failure_probability=learning.GAMMA,
         orders=TRIED,
         estimator="worst",
         clip=share,

@@ -136,7 +136,7 @@ class Fitted:
     accuracy: float
     multiplier: float  # noise over clip
     epsilon: float  # for everybody at DELTA
-    strict: float  # for everybody at STRICT
+    strict: float  # for everybody at STRICT, batches beyond their buffer aside
     typical: Typical  # at STRICT, by itself: not limited by what holds for everybody
 
 
@@ -154,7 +154,9 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     assert isinstance(job, Job)
     assert job.seen is not None
     assert job.seen.distances is not None
-    exact, strict = (accounting.guarantee(planned.event, delta=delta) for delta in (DELTA, STRICT))
+    exact, q = accounting.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
+    multiplier = float(job.kernel.controls.noise[0]) / CLIP
+    strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
     posterior = Posterior(
         draws=_unravelled(task.model, arrays, kept if planned.finish is None else planned.finish(kept, source)),
         guarantee=exact,
@@ -164,13 +166,13 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     return Fitted(
         posterior=posterior,
         accuracy=accuracy(posterior, task.test),
-        multiplier=float(job.kernel.controls.noise[0]) / CLIP,
+        multiplier=multiplier,
         epsilon=exact.epsilon,
-        strict=strict.epsilon,
+        strict=strict,
         typical=bayesian.typical(
             np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP),
             noise_scale=job.kernel.controls.noise,
-            sampling_probability=job.setting.sampling_probability,
+            sampling_probability=q,
             clip=CLIP,
             delta=STRICT,
             failure_probability=GAMMA,

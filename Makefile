@@ -37,6 +37,8 @@ bench: .venv/.test
 reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
+	$(BIN)/confide reproduce li2019-figure3
+	$(BIN)/confide reproduce li2019-table1
 	$(BIN)/confide reproduce triastcyn2020-figure1
 	$(BIN)/confide reproduce triastcyn2020-figure2
 	$(BIN)/confide reproduce triastcyn2020-figure3

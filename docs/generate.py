@@ -42,6 +42,7 @@ EVENTS = (
     "LastIterates",
     "PosteriorSample",
     "BoundedPosteriorSample",
+    "NoisyVotes",
     "gaussian",
     "compose",
     "from_json",
@@ -52,6 +53,7 @@ MORE = {
     "confide.baselines": None,
     "confide.events": EVENTS,
     "confide.data": None,
+    "confide.features": None,
 }
 
 

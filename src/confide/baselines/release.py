@@ -25,7 +25,7 @@ from confide.models.model import Model
 from confide.posterior import Posterior
 
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
-_SENTENCES = (
+SENTENCES = (
     "What the model says of one record depends on that record and the parameters alone.",
     "Floating-point numbers of double precision stand for the real numbers of the noise; the release is rounded to "
     "single precision.",
@@ -39,7 +39,7 @@ SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A checked request, with every row of the data within the norm bound of the model."""
+    """A checked request; every row of the data is within the norm bound of the model, where it has one."""
 
     model: Model
     data: tuple[np.ndarray, ...]
@@ -55,7 +55,10 @@ class Request:
     @property
     def size(self) -> int:
         """How many parameters there are."""
-        assert self.model.linear is not None
+        if self.model.linear is None:
+            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in self.data)
+            started = jax.eval_shape(lambda: self.model.start(noises.as_key(0), example))
+            return sum(leaf.size for leaf in jax.tree.leaves(started))
         return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
 
 
@@ -78,11 +81,15 @@ def checked(
     key: Any,
     ledger: Ledger | str | os.PathLike[str] | None,
     dataset: str | None,
+    *,
+    convex: bool = True,
 ) -> Request:
     checks.instance(Budget, budget=budget)
     account = charges.opened(ledger, dataset)
     source = noises.derived(noises.as_key(key), "release")
-    model, arrays = convexity.prepared(model, checked_data(model, data))
+    arrays = checked_data(model, data)
+    if convex:
+        model, arrays = convexity.prepared(model, arrays)
     return Request(model=model, data=arrays, budget=budget, account=account, given=key is not None, source=source)
 
 
@@ -101,16 +108,21 @@ def paid(
     released: str,
     note: str,
     assumptions: tuple[str, ...] = (),
+    sentences: tuple[str, ...] = SENTENCES,
+    public: tuple[np.ndarray, ...] = (),
     verbose: bool = True,
 ) -> Paid:
-    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given."""
+    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given.
+
+    `public` are arrays that the release depends on beside the records.
+    """
     budget, model = request.budget, request.model
     guarantee = accounting.guarantee(
         event,
         delta=budget.delta,
         neighbours=budget.neighbours,
         released=released,
-        assumptions=(*assumptions, *_SENTENCES, *([_GIVEN] if request.given else [])),
+        assumptions=(*assumptions, *sentences, *([_GIVEN] if request.given else [])),
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
@@ -134,7 +146,7 @@ def paid(
     source = request.source
     if request.given:
         details = {"event": event.to_json(), "settings": model.settings}
-        source = noises.own(source, checkpoints.fingerprint(plan | details, request.data))
+        source = noises.own(source, checkpoints.fingerprint(plan | details, request.data + public))
     if request.account is not None:
         charge = charges.made(*request.account, event, note=note)
         plan |= {"ledger": charges.entry(*request.account, charge)}
@@ -153,7 +165,10 @@ def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | No
     return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.plan, model=model or request.model)
 
 
-_TOLD = ("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip")
+_TOLD = (
+    *("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip"),
+    *("teachers", "queries", "threshold", "check_noise", "answers", "answer_noise", "figure_noise"),
+)
 
 
 def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:

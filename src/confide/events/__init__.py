@@ -24,6 +24,7 @@ from confide.events.filtered import GaussianFilter, RenyiFilter, SpendingHistogr
 from confide.events.gaussian import GaussianSchedule, GaussianSteps
 from confide.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.events.releases import GaussianRelease, Release
+from confide.events.votes import NoisyVotes
 
 __all__ = [
     "EVERY_ITERATE",
@@ -38,6 +39,7 @@ __all__ = [
     "GaussianSteps",
     "LastIterates",
     "Neighbours",
+    "NoisyVotes",
     "Parts",
     "PosteriorSample",
     "Release",
@@ -118,6 +120,7 @@ _EVENTS = {
         GaussianFilter,
         RenyiFilter,
         SpendingHistogram,
+        NoisyVotes,
         Composition,
     )
 }

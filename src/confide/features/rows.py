@@ -24,22 +24,25 @@ def scattering(
     *,
     scales: int = 2,
     angles: int = 8,
-    groups: int = GROUPS,
+    groups: int | None = None,
+    contrast: bool = False,
     cache: bool = False,
 ) -> np.ndarray:
     """Wavelet scattering features (Mallat 2012): one row of norm at most 1 for each image, learnt from nobody.
 
-    Every image is transformed alone: wavelets, moduli and averages are fixed, and what is normalised, in groups of
+    Every image is transformed alone. Wavelets, moduli and averages are fixed, and what is normalised, in groups of
     channels (as in Tramer and Boneh 2021), is normalised by the image's own mean and spread. No statistic of the other
     images enters, so a row is as private as its image, costs no budget, and is the same to the bit in any company. The
-    bound on the norms holds by construction: give `norm_bound=1.0` to a model without looking at the data.
+    norms are bounded by construction: give `norm_bound=1.0` to a model without a look at the data.
 
     Args:
         images: (n, height, width) or (n, height, width, colours); bytes, or floats in [0, 1].
         order: 1, or 2 for products of two wavelets as well.
         scales: J; one place of the output stands for 2^J x 2^J pixels.
         angles: L, of the wavelets. There are 1 + L J (+ L^2 J (J - 1) / 2) channels for each colour.
-        groups: in which the channels are normalised, in their order.
+        groups: in which the channels are normalised, in their order; 27, or one for each channel where they are fewer.
+        contrast: look, at every place, at each angle against the mean of all. It is for drawings, such as digits, which
+            are much alike in how much there is to see where.
         cache: keep the rows on disk, in a folder of your own, and take them from there the next time. Not by default,
             because they are as private as the images.
 
@@ -47,8 +50,9 @@ def scattering(
     (3, 3969)
     """
     checks.instance(bool, cache=cache)
+    checks.instance(bool, contrast=contrast)
     pixels = _pixels(images)
-    shape = _shape(pixels.shape[1:], order, scales, angles, groups)
+    shape = _shape(pixels.shape[1:], order, scales, angles, groups)._replace(contrast=contrast)
     place = stored.folder() if cache else None
     name = ""
     if place is not None:
@@ -98,17 +102,18 @@ def _pixels(images: Any) -> np.ndarray:
     return pixels.astype(np.float32, copy=False)
 
 
-def _shape(pixels: tuple[int, ...], order: int, scales: int, angles: int, groups: int) -> Shape:
+def _shape(pixels: tuple[int, ...], order: int, scales: int, angles: int, groups: int | None) -> Shape:
     if checks.count(order=order) > 2:
         raise Refused(f"order = {order} is not offered: give 1 or 2")
     rows, columns, colours = pixels
     scales, angles = checks.count(scales=scales), checks.count(angles=angles)
     if min(rows, columns) < 2**scales:
         raise Refused(f"images of {rows} x {columns} pixels are smaller than 2^scales = {2**scales}: give fewer scales")
-    shape = Shape(rows, columns, colours, int(order), scales, angles, checks.count(groups=groups))
+    shape = Shape(rows, columns, colours, int(order), scales, angles, 1, False)
+    groups = min(GROUPS, shape.channels) if groups is None else checks.count(groups=groups)
     if groups > shape.channels:
         raise Refused(f"groups = {groups} is more than the {shape.channels} channels: give fewer")
-    return shape
+    return shape._replace(groups=groups)
 
 
 def _name(pixels: np.ndarray, shape: Shape) -> str:

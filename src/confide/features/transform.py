@@ -32,6 +32,7 @@ class Shape(NamedTuple):
     scales: int
     angles: int
     groups: int
+    contrast: bool
 
     @property
     def channels(self) -> int:
@@ -126,17 +127,29 @@ def channels(image: jax.Array, shape: Shape, found: Filters) -> jax.Array:
 
 
 def normalised(maps: jax.Array, shape: Shape, found: Filters) -> jax.Array:
-    """One row: each group of channels with mean 0 and mean square at most 1, and then all together of norm at most 1.
+    """One row of norm at most 1, of groups of channels with mean 0 and a mean square of at most 1.
 
     Sums of positive terms err by less than their number in units of the last place, so that much is taken off.
     """
-    flat = maps.reshape(shape.channels, -1)
+    flat = (_contrasted(maps, shape) if shape.contrast else maps).reshape(shape.channels, -1)
     of_group = jnp.sign(found.groups).T
     centred = flat - (of_group @ (found.groups @ jnp.mean(flat, axis=1)))[:, None]
     square = found.groups @ jnp.mean(jnp.square(centred), axis=1)
     scaled = centred * (of_group @ jax.lax.rsqrt(square + FLOOR))[:, None]
     rounding = 2.0**-24 * (16 + shape.channels + flat.shape[1])
     return scaled.ravel() * ((1 - rounding) / math.sqrt(shape.size))
+
+
+def _contrasted(maps: jax.Array, shape: Shape) -> jax.Array:
+    """At every place, the coefficients of the same scales less their mean over the angles.
+
+    The mean says how much there is to see at the place, which is much the same for all images of a kind. Whatever
+    rows have in common is of no use to tell them apart, and takes up their norm, which the noise is measured by.
+    """
+    pairs = shape.scales * (shape.scales - 1) // 2 if shape.order == 2 else 0
+    sizes = [1] + shape.scales * [shape.angles] + pairs * [shape.angles**2]
+    parts = jnp.split(maps.reshape(shape.colours, -1, *shape.places), np.cumsum(sizes)[:-1], axis=1)
+    return jnp.concatenate([*parts[:1], *(part - jnp.mean(part, axis=1, keepdims=True) for part in parts[1:])], axis=1)
 
 
 @functools.partial(jax.jit, static_argnames="shape")

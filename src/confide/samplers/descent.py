@@ -41,7 +41,7 @@ from confide.checks import Refused
 from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
 from confide.samplers.sampler import Sampler, Schedule, controls
 
-DRIFT = 0.7  # how far noise alone carries a parameter
+DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
 LARGEST = 1.0  # learning rate times clip
 FLOOR = 0.01  # of the known variance of the noise
 TINY = 1e-12  # beside the square root of a second moment

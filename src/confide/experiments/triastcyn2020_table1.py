@@ -148,18 +148,18 @@ def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
             f"same epsilon; epsilon_mu {part.fitted.typical.epsilon:.3g} against {whole.fitted.typical.epsilon:.3g}, "
             f"bounded {part.fitted.typical.bounded:.3g} against {whole.fitted.typical.bounded:.3g}",
             "a step in a tenth of the weights takes in a tenth of the noise, and the clip is for what is seen of a "
-            "gradient there, so that less is cut; but every weight learns in a tenth of the steps. Which weights move is "
-            "public, and costs nothing",
+            "gradient there, so that less is cut; but every weight learns in a tenth of the steps. Which weights move "
+            "is public, and costs nothing",
         ),
         Claim(
             "epsilon_mu at the noise of DP",
             "improves further if noise is increased to DP levels",
             "at that noise, below what the moments accountant has for everybody at the same delta_mu = 1e-10: by "
             + ", by ".join(f"{min(shares):.2%} to {max(shares):.2%} {name}" for name, shares in saved.items()),
-            "with the power T inside the expectation the longest gradients of a sample decide, and they are at the clip; "
-            f"the t-quantile of {estimates[0].samples} samples at gamma = 1e-16 is {quantile:.0f} standard errors, so "
-            "that what is published would be above the worst case, and is cut to it; and a delta 100,000 times as small "
-            "costs more than typical people could save",
+            "with the power T inside the expectation the longest gradients of a sample decide, and they are near "
+            f"the clip. The t-quantile of {estimates[0].samples} samples at gamma = 1e-16 is {quantile:.0f} standard "
+            "errors, so that what is published would be above the worst case, and is cut to it. And a delta that is "
+            "100,000 times as small costs more than typical people could save",
         ),
         Claim(
             "sigma = 0.1 with C = 1 on MNIST",
@@ -168,8 +168,8 @@ def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
             f"clipped by C, as the mean of a batch that is clipped as a whole; {theirs(SIGMA * BATCH, q, steps):.3g} "
             f"if each gradient were clipped before the mean; epsilon_mu as computed from means {averaged(steps):.3g}",
             "they differ in what a record is taken to move: the whole clip, or a 1,024th of it. 2.2 comes from "
-            "neither, so DP was given other noise; by the text it is counted the first way, and in the authors' code distances "
-            "for BDP are those between means",
+            "neither, so DP was given other noise; by the text it is counted the first way, and in the authors' "
+            "code distances for BDP are those between means",
         ),
         Claim(
             "0.95, 0.76, 0.61 and 0.2",

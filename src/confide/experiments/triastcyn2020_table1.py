@@ -242,7 +242,7 @@ def _figure(rows: list[Row]) -> Any:
         axes.set_xticks(places, names, fontsize=8)
         axes.grid(True, axis="y", alpha=0.3)
         axes.set_axisbelow(True)
-    left.set(ylabel="test accuracy in per cent", ylim=(40, 118))
+    left.set(ylabel="test accuracy in per cent", ylim=(0, 118), yticks=range(0, 101, 20))
     right.set(ylabel="epsilon", yscale="log", ylim=(0.1, 100))
     left.legend(fontsize=8, loc="upper right", ncols=3)
     right.legend(fontsize=8, loc="upper right", ncols=2)

@@ -54,9 +54,17 @@ def _sides(leakage: Leakage) -> dict[str, np.ndarray]:
 
 
 def _edges(leakage: Leakage) -> np.ndarray:
-    """Up to all but one in a hundred: the longest would squeeze the rest into one bin."""
+    """Bins, which grow with the distance where the longest are far from the usual ones."""
     both = np.concatenate(list(_sides(leakage).values()))
-    return np.linspace(0.0, float(np.quantile(both, 0.99)), BINS + 1)
+    low, middle, high = np.quantile(both, (0.01, 0.5, 0.99))
+    if _skewed(leakage):
+        return np.geomspace(max(low, 1e-3 * middle), max(np.max(both), 2 * middle), BINS + 1)
+    return np.linspace(0.0, high, BINS + 1)
+
+
+def _skewed(leakage: Leakage) -> bool:
+    middle, high = np.quantile(leakage.test_distances, (0.5, 0.99))
+    return bool(high > 10 * middle > 0)
 
 
 def _histograms(found: Found) -> list[tuple[Any, ...]]:
@@ -86,8 +94,8 @@ def _claims(found: Found) -> tuple[Claim, ...]:
             why = "fitted records have shorter gradients, and so shorter distances: what is learnt by heart shows"
         else:
             why = (
-                "it is below the threshold even with privacy: the two sets of the authors of the data may differ by "
-                "themselves, which the test cannot tell from leakage"
+                "either the fit shows, which its epsilon does not forbid, or the two sets of the authors of the data "
+                "differ by themselves: the test cannot tell"
             )
         claims.append(
             Claim(
@@ -122,9 +130,10 @@ def _figure(found: Found) -> Any:
             panel.hist(distances, edges, weights=weights, color=COLOURS[side], label=side, **looks[side])
         panel.set(
             xlabel="distance of two gradients",
-            title=f"{name}, {kind}\nequal means p = {leakage.mean_p:.2g}, variances p = {leakage.spread_p:.2g}",
+            title=f"{name}, {kind}\nmeans p = {leakage.mean_p:.2g}, variances p = {leakage.spread_p:.2g}",
+            xscale="log" if _skewed(leakage) else "linear",
         )
-        panel.title.set_fontsize(9)
+        panel.title.set_fontsize(8)
     panels[0].set_ylabel("share of pairs")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=2)

@@ -137,7 +137,8 @@ class Fitted:
     multiplier: float  # noise over clip
     epsilon: float  # for everybody at DELTA
     strict: float  # for everybody at STRICT, batches beyond their buffer aside
-    typical: Typical  # at STRICT, by itself: not limited by what holds for everybody
+    typical: Typical  # at STRICT
+    published: float  # the same as printed, not cut to what holds for everybody
 
 
 def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitted:
@@ -157,6 +158,14 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     exact, q = accounting.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
     multiplier = float(job.kernel.controls.noise[0]) / CLIP
     strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
+    distances = np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP)
+    setting: dict[str, Any] = {
+        "noise_scale": job.kernel.controls.noise,
+        "sampling_probability": q,
+        "clip": CLIP,
+        "delta": STRICT,
+        "failure_probability": GAMMA,
+    }
     posterior = Posterior(
         draws=_unravelled(task.model, arrays, kept if planned.finish is None else planned.finish(kept, source)),
         guarantee=exact,
@@ -169,14 +178,8 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
         multiplier=multiplier,
         epsilon=exact.epsilon,
         strict=strict,
-        typical=bayesian.typical(
-            np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP),
-            noise_scale=job.kernel.controls.noise,
-            sampling_probability=q,
-            clip=CLIP,
-            delta=STRICT,
-            failure_probability=GAMMA,
-        ),
+        typical=bayesian.typical(distances, **setting),
+        published=bayesian.bayesian_epsilon(distances, estimator="published", **setting),
     )
 
 

@@ -38,10 +38,13 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1
 	$(BIN)/confide reproduce li2019-figure2
 	$(BIN)/confide reproduce li2019-figure3
+	$(BIN)/confide reproduce li2019-table1
 	$(BIN)/confide reproduce triastcyn2020-figure1
+	$(BIN)/confide reproduce triastcyn2020-figure2
 	$(BIN)/confide reproduce triastcyn2020-figure3
 	$(BIN)/confide reproduce triastcyn2020-figure4
 	$(BIN)/confide reproduce triastcyn2020-figure5
+	$(BIN)/confide reproduce triastcyn2020-table1
 	$(BIN)/confide reproduce wang2015-figure1
 	$(BIN)/confide reproduce wu2020-table1
 	$(BIN)/confide reproduce wu2020-table2

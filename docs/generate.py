@@ -53,6 +53,7 @@ MORE = {
     "confide.baselines": None,
     "confide.events": EVENTS,
     "confide.data": None,
+    "confide.features": None,
 }
 
 

@@ -28,6 +28,7 @@ SAMPLERS = {
     "sgfs": confide.sgfs(adapt=4),
     "wang2015_sgld": confide.wang2015_sgld(),
     "dp_sgd": confide.dp_sgd(momentum=0.5),
+    "dp_sgd in part": confide.dp_sgd(updated=0.4),
     "dp_adam": confide.dp_adam(),
     "dpvi": confide.dpvi(),
 }

@@ -13,7 +13,7 @@ import confide
 from confide import Refused, jobs, run
 from confide.jobs import Asked
 from confide.samplers import descent, variational
-from contracts import BUDGET, job_of
+from contracts import BUDGET, DATA, job_of
 from fits import MODEL, X, Y, fit
 
 RNG = np.random.default_rng(3)
@@ -22,6 +22,7 @@ OUTCOMES = INPUTS @ [0.5, -1.0] + RNG.normal(size=40)
 LINE = confide.models.linear_regression(2)
 PRECISION = INPUTS.T @ INPUTS + np.eye(2)
 LONG = pytest.mark.long
+PART = confide.dp_sgd(updated=0.3)
 MEAN = np.linalg.solve(PRECISION, INPUTS.T @ OUTCOMES)
 
 
@@ -68,6 +69,27 @@ def test_the_average_is_of_the_second_half():
     found = plain(confide.dp_sgd(0.2))
     assert found.draws["weights"].shape == (1, 1, 2)
     np.testing.assert_allclose(found.draws["weights"][0, 0], followed(optax.sgd(0.2))[30:].mean(axis=0), rtol=1e-4)
+
+
+def test_a_part_of_the_parameters_moves():
+    """By the plain step, or not at all: 120 chances to move, of which a third to two thirds are taken (4 sd)."""
+    found = plain(confide.dp_sgd(0.2, average=False, updated=0.5), draws=60, burn_in=0).draws["weights"][0]
+    path = np.concatenate([np.zeros((1, 2)), found]).astype(np.float64)
+    wanted = path[:-1] - 0.2 * (path[:-1] @ PRECISION - INPUTS.T @ OUTCOMES) / 40
+    still = path[1:] == path[:-1]
+    np.testing.assert_allclose(path[1:][~still], wanted[~still], rtol=1e-4, atol=1e-5)
+    assert 0.31 < np.mean(still) < 0.69
+    assert np.any(still[:, 0] != still[:, 1])
+
+
+def test_the_clip_is_for_the_part_that_moves():
+    """Long gradients have the length of the clip as seen in the subset, and nothing outside of it."""
+    job, _ = job_of(confide.dp_sgd(updated=0.4), clip=0.01)
+    moved = jnp.asarray(np.arange(8) < 3, jnp.float32)
+    batch = job.gradient_sum.batch(tuple(map(jnp.asarray, DATA)), None, jnp.arange(40))
+    rows = np.asarray(job.gradient_sum.contributions(jnp.zeros(8), batch, moved))
+    assert np.all(rows[:, 3:] == 0)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), job.gradient_sum.limit, rtol=1e-5)
 
 
 def test_the_known_noise_is_taken_out_of_the_second_moment():
@@ -136,7 +158,12 @@ def test_the_planned_rate_lets_noise_carry_a_parameter_so_far():
     nothing = confide.models.from_functions(
         log_prior=lambda w: 0.0 * jnp.sum(w), log_likelihood=lambda w, x: 0.0 * jnp.sum(w) * x, start=np.zeros(400)
     )
-    for sampler in (confide.dp_sgd(average=False), confide.dp_adam(average=False)):
+    samplers = (
+        confide.dp_sgd(average=False),
+        confide.dp_sgd(average=False, updated=0.3),
+        confide.dp_adam(average=False),
+    )
+    for sampler in samplers:
         found = confide.fit(nothing, (X[:, 0],), BUDGET, sampler, steps=200, batch_size=500, key=1, verbose=False)
         assert np.std(found.draws) == pytest.approx(descent.DRIFT, rel=0.25)  # Adam's first steps are longer
         assert found.plan["step_size"] * found.plan["clip"] <= descent.LARGEST
@@ -201,16 +228,29 @@ def test_a_resumed_run_draws_the_same(tmp_path):
     assert np.array_equal(resumed.draws["weights"], fit(**settings).draws["weights"])
 
 
-@pytest.mark.parametrize("name", ["dpvi", pytest.param("dp_adam", marks=LONG)])
-def test_secure_noise(name):
-    found = fit(sampler=getattr(confide, name)(), noise="secure", steps=40)
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        confide.dpvi(),
+        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_adam(), PART)],
+    ],
+    ids=["dpvi", "dp_adam", "dp_sgd in part"],
+)
+def test_secure_noise(sampler):
+    found = fit(sampler=sampler, noise="secure", steps=40)
     assert np.all(np.isfinite(found.draws["weights"]))
     assert found.guarantee.epsilon <= 1.0
 
 
-@pytest.mark.parametrize("name", ["dpvi", pytest.param("dp_sgd", marks=LONG)])
-def test_canaries_catch_half_the_noise(name):
-    honest = getattr(confide, name)()
+@pytest.mark.parametrize(
+    "honest",
+    [
+        confide.dpvi(),
+        *[pytest.param(sampler, marks=LONG) for sampler in (confide.dp_sgd(), PART)],
+    ],
+    ids=["dpvi", "dp_sgd", "dp_sgd in part"],
+)
+def test_canaries_catch_half_the_noise(honest):
 
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
@@ -389,6 +429,8 @@ def test_a_guide_that_has_met_records_is_refused():
     [
         (lambda: confide.dp_sgd(0.0), "learning_rate = 0 is not positive"),
         (lambda: confide.dp_sgd(momentum=1.0), r"momentum = 1 is out of range: give a number in \[0, 1\)"),
+        (lambda: confide.dp_sgd(updated=0.0), r"updated = 0 is out of range: give a number in \(0, 1\]"),
+        (lambda: confide.dp_sgd(momentum=0.5, updated=0.1), "momentum = 0.5 moves all parameters"),
         (lambda: confide.dp_sgd(noise_multiplier=0.0), "noise_multiplier = 0 is not positive"),
         (lambda: confide.dp_adam(square_decay=1.0), "square_decay = 1 is out of range"),
         (lambda: confide.dpvi("wide"), "family = 'wide' is unknown"),

@@ -11,6 +11,7 @@ from confide.experiments import (
     triastcyn2020_curves,
     triastcyn2020_figure1,
     triastcyn2020_figure5,
+    triastcyn2020_table1,
     wang2015_figure1,
     wang2015_panels,
     wu2020_table2,
@@ -22,7 +23,8 @@ from confide.jobs import posterior_sample
 from datasets import needs_data
 
 long = pytest.mark.long
-WITH_DATA = ("wu2020-table1", "wu2020-table2")  # alone among those here these are nothing without their datasets
+TABLES = ("wu2020-table1", "wu2020-table2")
+WITH_DATA = (*TABLES, "triastcyn2020-table1", "triastcyn2020-figure2")  # nothing without their datasets
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +36,51 @@ def written(tmp_path_factory):
 @long
 @needs_data
 @pytest.mark.optimised
-@pytest.mark.parametrize("name", WITH_DATA)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_table_leaves_rows_a_picture_and_claims(tmp_path, name):
     result = experiments.load(name).run(quick=True)
     check(result, name, tmp_path)
     assert [row[0] for row in result.rows][:8] == list(wu2020_tables.METHODS)
     assert all(0.3 < row[2] < 0.8 for row in result.rows)  # AUC
+
+
+@long
+@needs_data
+@pytest.mark.optimised
+def test_triastcyn2020_table1_has_its_rows_and_bounds_them(tmp_path):
+    result = experiments.load("triastcyn2020-table1").run(quick=True)
+    check(result, "triastcyn2020-table1", tmp_path)
+    assert [row[0] for row in result.rows] == ["MNIST", triastcyn2020_table1.PART, "CIFAR10", "Abalone", "Adult"]
+    for row in result.rows:
+        found = dict(zip(result.columns, row, strict=True))
+        printed = triastcyn2020_table1.TABLE[found["row"].partition(",")[0]]
+        assert found["epsilon"] == pytest.approx(printed.epsilon, rel=1e-3)
+        assert found["epsilon"] < found["epsilon_mu_bounded"] <= found["epsilon_at_1e-10_moments"]
+        assert found["epsilon_at_1e-10"] < found["epsilon_at_1e-10_moments"]
+        assert found["P(A)"] == pytest.approx(1 / (1 + math.exp(-printed.epsilon)), abs=1e-3)
+        assert found["accuracy_private"] > (0.25 if "CIFAR" in found["row"] else 0.45)
+
+
+@long
+@needs_data
+@pytest.mark.optimised
+def test_triastcyn2020_figure2_tells_fitted_records_from_others(tmp_path):
+    result = experiments.load("triastcyn2020-figure2").run(quick=True)
+    check(result, "triastcyn2020-figure2", tmp_path)
+    assert {row[:3] for row in result.rows} == {
+        (name, kind, side)
+        for name in ("MNIST", "CIFAR10")
+        for kind in ("private", "without a guarantee")
+        for side in ("fitted", "others")
+    }
+
+
+def test_triastcyn2020_counts_what_a_record_moves():
+    """The whole clip, or a 1,024th of it: the printed numbers lie between, and next to the floor of the orders."""
+    q, steps = 1024 / 60_000, 2929
+    assert triastcyn2020_table1.theirs(0.1, q, steps) > 1000
+    assert triastcyn2020_table1.theirs(102.4, q, steps) < 0.1
+    assert triastcyn2020_table1.averaged(steps) == pytest.approx(-math.log(1e-10) / 32, rel=0.01)
 
 
 @long

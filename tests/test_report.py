@@ -13,7 +13,7 @@ import pytest
 
 import confide
 from browser import browser, needs_browser
-from confide import Refused, predictions, report, tables, tabular
+from confide import Refused, predictions, report, tabular
 from confide.accountants import profile
 from confide.audits import finished
 from confide.report.effects import Effect
@@ -211,7 +211,7 @@ def test_held_out_rows_are_kept_out_of_what_may_be_published(home, pages):
     with pytest.raises(Refused, match="lies in the run"):
         report.write(home / "run", home / "run" / "inside.html", held_out=home / "patients.csv")
     posterior, schema = tabular.load(home / "run")
-    judged = predictions.evaluate(posterior, schema, tables.open_table(home / "patients.csv"))
+    judged = predictions.evaluate(posterior, schema, home / "patients.csv")
     shown = percent(judged.scores["accuracy"])
     assert shown in pages["held-out"].read_text()
     assert "<dt>Accuracy</dt>" not in pages["plain"].read_text()

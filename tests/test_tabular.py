@@ -210,7 +210,7 @@ def test_predictions_cover_what_they_say(folder):
     )
     described = tabular.load("run")[1]
     write(folder / "other", 4000)
-    judged = predictions.evaluate(posterior, described, tables.open_table(folder / "other" / "patients.csv"))
+    judged = predictions.evaluate(posterior, described, folder / "other" / "patients.csv")
     assert judged.rows == 4000
     assert judged.scores["accuracy"] > judged.scores["share of the most common label"]
     held = sum(part.rows for part in judged.calibration if part.low - 0.12 < part.said < part.high + 0.12)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from confide import accounting, data, predictions, report, tables, tabular
+from confide import accounting, data, predictions, report, tabular
 from confide.audits import planted
 from confide.budget import Budget
 from confide.checks import Refused
@@ -60,7 +60,7 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
     predictions.predict(folder / "run", folder / "others.csv", folder / "predictions.csv")
     page = report.write(folder / "run", public=folder / "others.csv")
     described = tabular.load(folder / "run")[1]
-    judged = predictions.evaluate(posterior, described, tables.open_table(folder / "others.csv"))
+    judged = predictions.evaluate(posterior, described, folder / "others.csv")
     made = report.gathered(posterior, described)
     assert posterior.guarantee is not None
     scores, (audited,) = judged.scores, made.evidence

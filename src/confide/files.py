@@ -7,9 +7,17 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, BinaryIO, TextIO
 
 from confide.checks import Refused
+
+
+def cache() -> Path | None:
+    """The user's folder for what can be computed again; it need not exist, and None where the user wants none."""
+    given = os.environ.get("CONFIDE_CACHE")
+    if given == "":
+        return None
+    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide")
 
 
 @contextmanager
@@ -18,10 +26,23 @@ def written(path: Path, private: bool = False) -> Iterator[TextIO]:
 
     A private one can be read by its owner alone, from the moment it exists.
     """
+    with _draft(path, private, "w", newline="", encoding="utf-8") as file:
+        yield file
+
+
+@contextmanager
+def written_bytes(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+    """The same for a file of bytes."""
+    with _draft(path, private, "wb") as file:
+        yield file
+
+
+@contextmanager
+def _draft(path: Path, private: bool, mode: str, **text: Any) -> Iterator[Any]:
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
+        with os.fdopen(descriptor, mode, **text) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

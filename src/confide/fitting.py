@@ -75,7 +75,7 @@ def fit(
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
-        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); of an optimiser one point,
+        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); one point of an optimiser,
             and from the q of `dpvi` as many as are wanted.
         noise: "secure" for a cryptographic generator and exact rounding.
         account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and

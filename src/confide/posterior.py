@@ -317,7 +317,8 @@ class Posterior:
         if not len(rows):
             raise Refused("X has no rows: give at least one")
         every = jax.jit(jax.vmap(function, (0, None)))
-        step = max(1, BATCH // (self.chains * self.size))
+        each = 1 if self._known().layered is None else rows[0].size  # a network keeps about as many in each layer
+        step = max(1, BATCH // (self.chains * self.size * each))
         parts = [
             np.quantile(np.asarray(every(draws, jnp.asarray(rows[i : i + step]))), levels, axis=0)
             for i in range(0, len(rows), step)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import checks, encoding, files, tables, tabular
+from confide import checks, encoding, files, picture_files, preparation, tables, tabular
 from confide.checks import Refused
+from confide.pictures import Pictures
 from confide.posterior import Posterior
 from confide.schema import Column, Schema
 
@@ -33,7 +34,7 @@ def predict(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> int:
-    """Write a prediction for every row of a table: how many there are.
+    """Write a prediction for every row of a table, or every image: how many there are.
 
     A row whose missing values drop it from the fit gets no prediction, and one draw gives no intervals. The columns in
     `keep`, such as an identifier, go along.
@@ -45,10 +46,14 @@ def predict(
     if files.inside(path, Path(folder)):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: predictions of people may not")
     posterior, described = tabular.load(folder)
-    table = tables.open_table(data, delimiter, encoding)
+    if isinstance(described, Pictures):
+        preparation.tables_alone(delimiter, encoding, keep)
+        found = _of_pictures(posterior, described, Path(data), probability)
+    else:
+        found = _predicted(posterior, described, tables.open_table(data, delimiter, encoding), probability, keep)
     with files.written(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        for row in _predicted(posterior, described, table, probability, keep):
+        for row in found:
             writer.writerow(row)
             count += 1
     return count - 1
@@ -61,17 +66,30 @@ def _predicted(
     target = described.column(described.target)
     if unknown := [name for name in keep if name not in table.header]:
         raise Refused(f"{table.at(1)}: column {unknown[0]!r} of --keep is not in the file: give one that is")
-    if target.labels:
-        shown = target.labels[1:] if len(target.labels) == 2 else target.labels
-        names = [f"{kind}{target.name}={label}" for label in shown for kind in ("", "low ", "high ")]
-    else:
-        names = [f"low {target.name}", f"high {target.name}"]
-    yield [table.place, *keep, f"predicted {target.name}", *names]
+    names = _names(target)
+    yield [table.place, *keep, *names]
     for piece, x, kept in encoding.encoded_pieces(described, table):
         values = iter(_rows_of(posterior, target, x, probability) if len(x) else [])
         for i, line in enumerate(piece.lines):
-            own = next(values) if kept[i] else [""] * (1 + len(names))
+            own = next(values) if kept[i] else [""] * len(names)
             yield [line, *(piece.columns[name][i] for name in keep), *own]
+
+
+def _of_pictures(posterior: Posterior, described: Pictures, data: Path, probability: float) -> Iterator[list[Any]]:
+    """The header, then a row for each image."""
+    target, found = described.column(described.target), picture_files.encoded(described, data, labelled=False)
+    yield [found.place, *_names(target)]
+    for name, row in zip(found.names, _rows_of(posterior, target, found.x, probability), strict=True):
+        yield [name, *row]
+
+
+def _names(target: Column) -> list[str]:
+    """The columns of predictions."""
+    if not target.labels:
+        return [f"{kind} {target.name}" for kind in ("predicted", "low", "high")]
+    shown = target.labels[1:] if len(target.labels) == 2 else target.labels
+    own = [f"{kind}{target.name}={label}" for label in shown for kind in ("", "low ", "high ")]
+    return [f"predicted {target.name}", *own]
 
 
 def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
@@ -120,13 +138,17 @@ class Evaluation(NamedTuple):
     remark: str = ""
 
 
-def evaluate(posterior: Posterior, described: Schema, table: tables.Table) -> Evaluation:
-    """Compare predictions with the outcomes in a table. The result is a statistic of its rows."""
+def evaluate(
+    posterior: Posterior,
+    described: Schema | Pictures,
+    data: str | os.PathLike[str],
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> Evaluation:
+    """Compare predictions with the outcomes in a table or of images. The result is a statistic of those."""
     target = described.column(described.target)
     count = posterior.plan["model"] == "poisson_regression"
-    x, y, _ = encoding.encode_table(described, table, count=count)
-    if not len(x):
-        raise Refused(f"{table.path}: every row has a missing value and is dropped: there is nothing to compare with")
+    x, y = preparation.records(posterior, described, data, delimiter, encoding)
     return _classified(posterior, target, x, y) if target.labels else _measured(posterior, target, x, y, count)
 
 

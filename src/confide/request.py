@@ -1,7 +1,8 @@
-"""What is asked of a run on a table, and the model and the sampler that go with it."""
+"""What is asked of a run on a table or on images, and the model and the sampler that go with it."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -12,35 +13,41 @@ from confide.checks import Refused
 from confide.events import SENSITIVITY, Neighbours
 from confide.models.model import Model
 from confide.noise import Noise
+from confide.pictures import Pictures
 from confide.run import CHECKPOINT_SECONDS
 from confide.schema import Column, Schema
 
-ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp"]
+ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp", "cnn"]
+NETWORKS = ("mlp", "cnn")
 STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
 DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
 CONVEX = ("langevin", "ops", "hybrid")
 SAMPLERS = (*STEPPING, *DESCENTS, *CONVEX)
 FEW = 10  # draws for which langevin is thought of
-HIDDEN = 32
+HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
 NOISE_SHARE = 0.25  # of half the target's range: the standard deviation of a linear model's outcomes if none is given
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Everything that is asked of a run on a table; None is planned or taken from the schema."""
+    """Everything that is asked of a run; None is planned or taken from the schema."""
 
     data: str
-    schema: str  # as TOML text
     out: str
     epsilon: float
     delta: float
+    schema: str | None = None  # of a table, as TOML text
+    classes: tuple[str, ...] | None = None  # of images
     neighbours: Neighbours = "add-remove"
     target: str | None = None
     model: ModelName | None = None
     prior_scale: float | None = None
     noise_scale: float | None = None  # in the unit of the target
-    hidden: int | None = None
+    hidden: tuple[int, ...] | None = None
+    dropout: float | None = None
+    convolutions: int | None = None
+    microbatch: int | None = None
     sampler: str | None = None
     temperature: float | None = None
     steps: int | None = None
@@ -73,8 +80,12 @@ def kept_accounts(request: Request) -> Accounts:
     return kept if not settings else replace(kept, individual=Individual(**settings))
 
 
-def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, bounded: bool = False) -> Model:
+def chosen_model(
+    described: Schema | Pictures, request: Request, prior_scale: float = 1.0, bounded: bool = False
+) -> Model:
     """The model that is asked for, or the one that goes with the target; `bounded` as the convex samplers need it."""
+    if isinstance(described, Pictures):
+        return _for_pictures(described, request, prior_scale, bounded)
     target, dimension = described.column(described.target), len(described.features)
     labels = len(target.labels)
     name = request.model or ("linear" if not labels else "logistic" if labels == 2 else "softmax")
@@ -91,8 +102,9 @@ def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, 
         raise Refused(
             f"--model poisson needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
         )
-    if request.hidden is not None and name != "mlp":
-        raise Refused(f"--hidden goes with --model mlp, not with {name}: leave it out")
+    if name == "cnn":
+        raise Refused("--model cnn needs images, an .npz file or a folder, and this is a table: choose mlp")
+    _check_network(request, name)
     if request.noise_scale is not None and (labels or name == "poisson"):
         raise Refused(
             f"--noise-scale goes with a numeric target and a linear model or an mlp, not with {name}: leave it out"
@@ -109,7 +121,44 @@ def chosen_model(described: Schema, request: Request, prior_scale: float = 1.0, 
     noise = NOISE_SHARE if labels else _noise(target, request.noise_scale)
     if name == "linear":
         return models.linear_regression(dimension, scale, noise, norm_bound=bound)
-    return models.mlp((dimension, request.hidden or HIDDEN, labels or 1), prior_scale=scale, noise_scale=noise)
+    sizes = (dimension, *(request.hidden or HIDDEN), labels or 1)
+    return models.mlp(sizes, dropout=request.dropout or 0.0, prior_scale=scale, noise_scale=noise)
+
+
+def picture_model(request: Request, shape: tuple[int, ...], classes: int) -> ModelName:
+    """The name of the model for such images: as asked for, or a cnn, or for rows of numbers a linear one."""
+    name = request.model or ("cnn" if len(shape) == 3 else "logistic" if classes == 2 else "softmax")
+    checks.one_of(get_args(ModelName), model=name)
+    if name in ("linear", "poisson"):
+        raise Refused(f"--model {name} predicts numbers, and images have classes: choose cnn, mlp or softmax")
+    if name == "logistic" and classes != 2:
+        raise Refused(f"--model logistic needs two classes, and --classes has {classes}: choose softmax")
+    if name == "cnn" and len(shape) != 3:
+        raise Refused(f"--model cnn needs images, and x has {shape[0]} columns: store it as (n, height, width), or mlp")
+    _check_network(request, name)
+    return name
+
+
+def _for_pictures(described: Pictures, request: Request, prior_scale: float, bounded: bool) -> Model:
+    size, classes = described.numbers, len(described.classes)
+    name = picture_model(request, described.shape, classes)
+    scale, dropout = prior_scale if request.prior_scale is None else request.prior_scale, request.dropout or 0.0
+    if name == "cnn":
+        return models.cnn(described.shape, classes, request.convolutions, dropout, scale)
+    if name == "mlp":
+        return models.mlp((size, *(request.hidden or HIDDEN), classes), dropout=dropout, prior_scale=scale)
+    bound = math.sqrt(size) if bounded else None
+    if name == "logistic":
+        return models.logistic_regression(size, scale, intercept=True, norm_bound=bound)
+    return models.softmax_regression(size, classes, scale, intercept=True, norm_bound=bound)
+
+
+def _check_network(request: Request, name: str) -> None:
+    """Refuse what the model has no use for."""
+    uses = {"hidden": ("mlp",), "convolutions": ("cnn",), "dropout": NETWORKS, "microbatch": NETWORKS}
+    for option, those in uses.items():
+        if getattr(request, option) is not None and name not in those:
+            raise Refused(f"--{option} goes with --model {' or '.join(those)}, not with {name}: leave it out")
 
 
 def _noise(target: Column, given: float | None) -> float:
@@ -132,7 +181,7 @@ class Choice(NamedTuple):
     why: str | None = None
 
 
-def chosen(described: Schema, request: Request, budget: Budget, records: int) -> Choice:
+def chosen(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
     """What goes with the request. Only sizes and the schema decide, never a value."""
     name, why = request.sampler, None
     if name is None:
@@ -158,7 +207,7 @@ def affordable_scale(mu: float, bound: float) -> float:
     return min(1.0, max(1.0, 2 * mu) / bound)
 
 
-def _by_itself(described: Schema, request: Request, budget: Budget, records: int) -> tuple[str, str | None]:
+def _by_itself(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> tuple[str, str | None]:
     """sgld, or langevin where few draws are asked for, the model is convex, and sgld would have to cut deep.
 
     Within the budget, sgld settles with gradients cut at `bounded_clip`. Where that is below half the longest gradient,

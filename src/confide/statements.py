@@ -12,6 +12,7 @@ from confide.noise import Noise
 from confide.posterior import Diagnostics
 
 FEW = 3  # records for each parameter: fewer say little
+LARGE = 4_000_000  # numbers in the draws: more are worth a word
 
 
 def printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
@@ -55,8 +56,10 @@ def _course(plan: dict[str, Any]) -> list[str]:
             found(plan),
         ]
     if "likelihood_power" not in plan:
+        numbers = plan["chains"] * plan["draws"] * plan["parameters"]
+        large = f", {numbers / 1e6:.0f} million numbers" if numbers > LARGE else ""
         return [
-            f"{steps}, temperature {plan['temperature']:g}; {plan['draws']} draws kept of each chain",
+            f"{steps}, temperature {plan['temperature']:g}; {plan['draws']} draws kept of each chain{large}",
             f"diffusion time {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by less "
             f"than {1 / plan['diffusion_time']:.1g} a record will not have settled",
         ]

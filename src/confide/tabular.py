@@ -1,4 +1,4 @@
-"""From a table and its schema to a folder that may be published, and from that folder to predictions.
+"""From a table and its schema, or from images, to a folder that may be published; and what that folder describes.
 
 `fit` checks, reads, encodes and plans before anything is charged or written; the folder appears whole at the end. What
 a killed run needs to go on is kept by `confide.pending`.
@@ -14,24 +14,17 @@ import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from confide import checkpoints, encoding, fitting, pending, schema, tables
+from confide import checkpoints, checks, fitting, pending, pictures, schema
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import Asked
+from confide.pictures import PICTURES, Pictures
 from confide.posterior import Posterior
-from confide.request import Request, chosen, chosen_model, kept_accounts
+from confide.preparation import SCHEMA, Prepared, prepared
+from confide.request import Request, chosen, kept_accounts
 from confide.schema import Schema
-
-SCHEMA = "schema.toml"
-
-
-class Prepared(NamedTuple):
-    schema: Schema
-    data: tuple[np.ndarray, np.ndarray]
 
 
 def fit(request: Request, *, progress: bool | None = None, verbose: bool = True) -> Posterior:
@@ -45,12 +38,12 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
         raise Refused(
             f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
         ) from None
-    prepared = _prepared(request)
+    made = prepared(request)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
     folder = pending.begin(out, asdict(whole))
     with pending.alone(folder):
-        return _run(request, prepared, folder, progress, verbose)
+        return _run(request, made, folder, progress, verbose)
 
 
 def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose: bool = True) -> Posterior:
@@ -65,7 +58,7 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
                 shutil.rmtree(found, ignore_errors=True)
         if path.exists():  # perhaps it was complete, and only the secrets were left
             return _completed(path, folder)
-        return _run(replace(request, out=str(path)), _prepared(request), folder, progress, verbose)
+        return _run(replace(request, out=str(path)), prepared(request), folder, progress, verbose)
 
 
 def _asked(out: Path) -> Request:
@@ -103,35 +96,8 @@ def discard(out: str | os.PathLike[str]) -> None:
         pending.end(path)
 
 
-def _prepared(request: Request) -> Prepared:
-    described = schema.loads(request.schema, SCHEMA).aimed(request.target)
-    if described.learnt and not request.accept_learnt:
-        raise Refused(
-            f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
-            "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
-        )
-    dropping = [column.name for column in described.used if column.missing == "drop"]
-    if dropping and request.neighbours == "replace-one":
-        raise Refused(
-            f"missing = 'drop' in {dropping[0]!r} makes the number of records depend on single values, which "
-            "--neighbours replace-one does not allow: use 'indicator', or add-remove"
-        )
-    model = chosen_model(described, request)
-    table = tables.open_table(request.data, request.delimiter, request.encoding)
-    x, y, _ = encoding.encode_table(described, table, count=model.name == "poisson_regression")
-    if not len(x):
-        raise Refused(f"{table.path}: every record has a missing value and is dropped: change the policy in the schema")
-    if model.kind == "classification" and len(np.unique(y)) < 2:
-        label = described.column(described.target).labels[int(y[0])]
-        raise Refused(
-            f"{table.path}: column {described.target!r} is {label!r} in every record: there is nothing to tell apart; "
-            "check the target"
-        )
-    return Prepared(described, (x, y))
-
-
-def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
-    described, data = prepared
+def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
+    described, data = made
     checkpoint, saved = folder / pending.CHECKPOINT, False
     try:
         budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
@@ -152,6 +118,7 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
                 request.burn_in,
                 request.noise == "secure",
                 kept_accounts(request),
+                microbatch=None if request.microbatch is None else checks.count(microbatch=request.microbatch),
             ),
             key=request.key,
             ledger=request.ledger,
@@ -167,7 +134,7 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
         chosen_by = {} if choice.why is None else {"chosen": choice.why}
         posterior = replace(posterior, plan=posterior.plan | _described(described) | chosen_by)
         try:
-            posterior.save(request.out, {SCHEMA: described.to_toml()})
+            posterior.save(request.out, _kept(described))
         except Refused as refusal:
             raise Refused(
                 f"{refusal}; the draws are kept, and 'confide resume {quote(request.out)}' writes them"
@@ -180,7 +147,14 @@ def _run(request: Request, prepared: Prepared, folder: Path, progress: bool | No
     return posterior
 
 
-def _assumptions(described: Schema) -> tuple[str, ...]:
+def _kept(described: Schema | Pictures) -> dict[str, str]:
+    """The file that says what is public."""
+    return {PICTURES: described.to_json()} if isinstance(described, Pictures) else {SCHEMA: described.to_toml()}
+
+
+def _assumptions(described: Schema | Pictures) -> tuple[str, ...]:
+    if isinstance(described, Pictures):
+        return described.assumptions()
     sentences = ["Each row of the table is one person's; whoever has several rows is protected for one of them alone."]
     if dropped := [column.name for column in described.used if column.missing == "drop"]:
         sentences.append(
@@ -195,8 +169,10 @@ def _assumptions(described: Schema) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _described(described: Schema) -> dict[str, Any]:
-    """What the plan says of the table: all of it is in the schema."""
+def _described(described: Schema | Pictures) -> dict[str, Any]:
+    """What the plan says of the data: all of it is public."""
+    if isinstance(described, Pictures):
+        return described.planned()
     target = described.column(described.target)
     return {
         "target": described.target,
@@ -206,9 +182,11 @@ def _described(described: Schema) -> dict[str, Any]:
     }
 
 
-def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Schema]:
-    """What `fit` wrote."""
+def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Any]:
+    """What `fit` wrote: the posterior, and the Schema or the Pictures that describe its data."""
     path = Path(folder)
+    if (path / PICTURES).is_file():
+        return Posterior.load(path), pictures.load(path / PICTURES)
     if not (path / SCHEMA).is_file():
         waits = pending.place(path).exists()
         remedy = (

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from confide import checks, encoding, files, tables, tabular
+from confide import checks, files, preparation, tabular
 from confide.audits.losses import Data, among, losses, probabilities
 from confide.audits.scores import WARNING, Scores
 from confide.audits.threshold import threshold, threshold_attack
 from confide.audits.verdicts import Audit, judged
 from confide.checks import Refused
+from confide.pictures import Pictures
 from confide.posterior import Posterior
 from confide.schema import Schema
 
@@ -124,16 +125,13 @@ def finished(
 
 
 def _read(
-    posterior: Posterior, schema: Schema, path: Path, delimiter: str | None, text_encoding: str | None
+    posterior: Posterior, schema: Schema | Pictures, path: Path, delimiter: str | None, text_encoding: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    table = tables.open_table(path, delimiter, text_encoding)
-    x, y, _ = encoding.encode_table(schema, table, count=posterior.plan["model"] == "poisson_regression")
-    if not len(x):
-        raise Refused(f"{table.path}: every row has a missing value and is dropped: there is nothing to attack")
+    x, y = preparation.records(posterior, schema, path, delimiter, text_encoding)
     target = schema.column(schema.target)
     if np.all(y == y[0]):
         said = repr(target.labels[int(y[0])]) if target.labels else "the same"
-        raise Refused(f"{table.path}: column {target.name!r} is {said} in every row: give rows that differ in it")
+        raise Refused(f"{path}: column {target.name!r} is {said} in every row: give rows that differ in it")
     return x, y
 
 

@@ -72,7 +72,8 @@ def pate(
     `plan["labelled"]` has which rows of `public` were answered, and their labels: as public as the draw.
 
     Args:
-        model: any classifier of `confide.models`, or your own with a predict function: the teachers'.
+        model: any classifier of `confide.models`, or your own with a predict function: the teachers'. They learn
+            without dropout.
         data: (X, y).
         budget: delta above 0.
         public: rows like those of X, without labels, which anyone may know.

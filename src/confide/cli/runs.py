@@ -18,19 +18,37 @@ if TYPE_CHECKING:
     from confide.posterior import Posterior
 
 Run = Annotated[Path, typer.Argument(help="The folder that 'confide fit' wrote.", show_default=False)]
-NewTable = Annotated[Path, typer.Argument(help="A CSV or Parquet file with the schema's columns.", show_default=False)]
+NewData = Annotated[
+    Path,
+    typer.Argument(
+        help="A CSV or Parquet file with the schema's columns, or images: an .npz file or a folder.", show_default=False
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress bar.")]
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(help="A CSV or Parquet file, one row per person.", show_default=False)],
-    schema: Annotated[Path, typer.Option(help="Its schema; see 'confide schema init'.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A CSV or Parquet file, one row per person; or images: an .npz file (x, y), or a folder of folders.",
+            show_default=False,
+        ),
+    ],
     epsilon: Epsilon,
     delta: Delta,
     out: Annotated[Path, typer.Option(help="A new folder; everything in it may be published.")],
+    schema: Annotated[Optional[Path], typer.Option(help="Of a table; see 'confide schema init'.")] = None,
+    classes: Annotated[
+        Optional[str],
+        typer.Option(help="Of images: how many classes, or their names (cat,dog). They are public, and not looked up."),
+    ] = None,
     target: Annotated[Optional[str], typer.Option(help="The column to predict, if the schema does not say.")] = None,
     model: Annotated[
-        Optional[str], typer.Option(help="logistic, softmax, linear, poisson or mlp; by default as the target asks.")
+        Optional[str],
+        typer.Option(
+            help="logistic, softmax, linear, poisson, mlp, or cnn for images; by default as the data ask for."
+        ),
     ] = None,
     sampler: Annotated[
         Optional[str],
@@ -60,7 +78,18 @@ def fit(
         Optional[float],
         typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
     ] = None,
-    hidden: Annotated[Optional[int], typer.Option(help="Hidden units of the mlp; 32 if not given.")] = None,
+    hidden: Annotated[
+        Optional[str], typer.Option(help="Mlp: hidden units of each layer, as 64,32; 32 if not given.")
+    ] = None,
+    dropout: Annotated[
+        Optional[float], typer.Option(help="Mlp and cnn: share of units that every step leaves out.")
+    ] = None,
+    convolutions: Annotated[
+        Optional[int], typer.Option(help="Cnn: 2 or 4; by default 2 for grey images, 4 for others.")
+    ] = None,
+    microbatch: Annotated[
+        Optional[int], typer.Option(help="Mlp and cnn: records looked at together; fewer take less memory.")
+    ] = None,
     noise: Annotated[str, typer.Option(help="default, or secure: cryptographic and exactly rounded.")] = "default",
     account: Annotated[
         Optional[list[str]],
@@ -90,20 +119,21 @@ def fit(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a model to a table within a privacy budget, and write a folder that may be published.
+    """Fit a model to a table or to images within a privacy budget, and write a folder that may be published.
 
     Everything is checked and priced before the ledger is charged and before anything is written. A run that is
     interrupted goes on with 'confide resume'. With --canaries the run is audited at its end, with exit code 3 where its
     claim is refuted.
     """
+    from confide import pictures, tabular
     from confide import schema as schemas
-    from confide import tabular
 
     if "bayesian" in (account or []) and (quiet or as_json):
         raise Refused("--account bayesian prints an estimate for you alone: leave out --quiet and --json, or it")
     request = tabular.Request(
         data=str(data),
-        schema=schemas.load(schema).to_toml(),
+        schema=None if schema is None else schemas.load(schema).to_toml(),
+        classes=None if classes is None else pictures.declared(classes),
         out=str(out),
         epsilon=epsilon,
         delta=delta,
@@ -112,7 +142,10 @@ def fit(
         model=model,  # type: ignore[arg-type]
         prior_scale=prior_scale,
         noise_scale=noise_scale,
-        hidden=hidden,
+        hidden=None if hidden is None else _layers(hidden),
+        dropout=dropout,
+        convolutions=convolutions,
+        microbatch=microbatch,
         sampler=sampler,
         temperature=temperature,
         steps=steps,
@@ -143,6 +176,13 @@ def fit(
         print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
     _written(posterior, out, as_json)
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    units = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) for part in units):
+        raise Refused(f"--hidden {text!r} is no list of layers: give the units of each, such as 64,32")
+    return tuple(map(int, units))
 
 
 def resume(
@@ -185,7 +225,7 @@ def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
 
 def predict(
     run: Run,
-    data: NewTable,
+    data: NewData,
     out: Annotated[Path, typer.Option(help="The CSV file to write.")],
     probability: Annotated[float, typer.Option(help="Of the credible intervals.")] = 0.9,
     keep: Annotated[
@@ -195,7 +235,7 @@ def predict(
     encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the target of new rows, with credible intervals. This costs no budget."""
+    """Predict the target of new rows or the class of new images, with credible intervals. This costs no budget."""
     from confide import predictions
 
     rows = predictions.predict(
@@ -214,10 +254,11 @@ def predict(
 def report(
     run: Run,
     public: Annotated[
-        Optional[Path], typer.Option(help="A public table with outcomes, to show how well predictions are calibrated.")
+        Optional[Path],
+        typer.Option(help="Public rows or images with outcomes, to show how predictions are calibrated."),
     ] = None,
     held_out: Annotated[
-        Optional[Path], typer.Option(help="The same with confidential rows: the report is then NOT for publication.")
+        Optional[Path], typer.Option(help="The same with confidential ones: the report is then NOT for publication.")
     ] = None,
     audit: Annotated[
         Optional[Path],

@@ -27,7 +27,7 @@ from confide.models.model import Model
 from confide.samplers.descent import DRIFT
 
 CLIP = 3.0  # times mu
-USUAL = 1.5  # of optimisers
+USUAL = 1.5  # of optimisers; chosen on Adult
 SMALLEST = 1e-12
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 LARGEST = 1.0  # step size times clip

@@ -37,6 +37,8 @@ BATCH_SIZE = 256
 STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
 DRAWS = 1000
+KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
+FEWEST = 10  # draws that are planned of them all the same
 LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
@@ -330,9 +332,11 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
     chains = checks.count(chains=asked.chains)
     steps = checks.count(steps=STEPS if asked.steps is None else asked.steps)
-    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in)
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
+    own = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
+    most = min(DRAWS, max(FEWEST, KEPT // (own * chains)))
+    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
     check_likelihood(model, data, flat, unravel)
     starts = [np.asarray(start(model, data, k, chains), np.float64) for k in keys]
 
@@ -354,11 +358,11 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
 
 
-def _thinning(steps: int, draws: int | None, burn_in: int | None) -> tuple[int, int]:
+def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:
     burn_in = steps // 2 if burn_in is None else int(checks.nonnegative(burn_in=burn_in))
     if burn_in >= steps:
         raise Refused(f"burn_in = {burn_in} leaves no step of {steps}: give a smaller one")
-    wanted = min(DRAWS, steps - burn_in) if draws is None else checks.count(draws=draws)
+    wanted = min(most, steps - burn_in) if draws is None else checks.count(draws=draws)
     if wanted > steps - burn_in:
         raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
     thin = (steps - burn_in) // wanted

@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from confide import checks
 from confide.checks import Refused
@@ -47,12 +46,10 @@ def cnn(
     if count not in (2, 4):
         raise Refused(f"convolutions = {convolutions!r} is unknown: choose 2 or 4")
     steps = _TWO if count == 2 else _FOUR
-    flat = jax.eval_shape(
-        lambda x: _convolved(Tape(), _filters(jax.random.key(0), steps, channels), steps, x),
-        jax.ShapeDtypeStruct((height, width, channels), np.float32),
-    ).size
-    if not flat:
+    left = [_left(length, steps) for length in (height, width)]
+    if min(left) < 1:
         raise Refused(f"shape = {tuple(shape)} is too small for {count} convolutions: give larger images")
+    flat = math.prod(left) * steps[-1][0]
     hidden = 32 if count == 2 else 128
 
     def start(key: jax.Array, example: Data) -> Parameters:
@@ -81,6 +78,14 @@ def cnn(
 # filters, size, stride, padding, and (size, stride) of the pool that follows
 _TWO = ((16, 8, 2, 3, (2, 1)), (32, 4, 2, 0, (2, 1)))
 _FOUR = ((32, 3, 1, 1, (2, 2)), (32, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)), (64, 3, 1, 1, None))
+
+
+def _left(length: int, steps: Any) -> int:
+    """How long a side is after all convolutions and pools; 0 where one of them does not fit."""
+    for _, size, stride, padding, pool in steps:
+        for size, stride, padding in ((size, stride, padding), *([(*pool, 0)] if pool else [])):  # noqa: B020
+            length = max(0, (length + 2 * padding - size) // stride + 1) if length else 0
+    return length
 
 
 def _filters(key: jax.Array, steps: Any, channels: int) -> list[dict[str, jax.Array]]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from confide import files, predictions, tables, tabular
+from confide import files, predictions, tabular
 from confide.audits import finished
 from confide.checks import Refused
 from confide.ledger import Ledger
@@ -35,7 +35,7 @@ def write(
     posterior, schema = tabular.load(run)
     rows, evaluation = public or held_out, None
     if rows is not None:
-        evaluation = predictions.evaluate(posterior, schema, tables.open_table(rows, delimiter, encoding))
+        evaluation = predictions.evaluate(posterior, schema, rows, delimiter, encoding)
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     attacked = None if audit is None else finished.load(audit, posterior)

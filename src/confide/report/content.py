@@ -17,9 +17,10 @@ from confide.accountants import profile
 from confide.accountants.individual import Histogram
 from confide.audits import planted
 from confide.checks import Refused
+from confide.pictures import Pictures
 from confide.posterior import Posterior
 from confide.predictions import Evaluation
-from confide.report import effects
+from confide.report import effects, predictive
 from confide.report.effects import AGREED, ENOUGH, LINKS, Group
 from confide.report.evidence import Evidence, evidence
 from confide.schema import Column, Schema
@@ -79,6 +80,7 @@ class Report:
     learnt: list[str]
     link: str
     groups: list[Group]
+    checked: bool  # whether the draws say how well the sampler did
     plan: dict[str, Any]
     diagnostics: list[str]
     warnings: list[str]
@@ -98,7 +100,7 @@ class Report:
 
 def gathered(
     posterior: Posterior,
-    schema: Schema,
+    schema: Schema | Pictures,
     evaluation: Evaluation | None = None,
     evaluated_on: str = "",
     ledger: dict[str, Any] | None = None,
@@ -112,6 +114,11 @@ def gathered(
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
+    by_predictions = False
+    if isinstance(schema, Pictures) and not posterior.point:
+        by_predictions = True
+        worries, sentences = predictive.diagnostics(posterior, schema)
+        warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
     audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
     if audit is not None:
         audited.append(evidence(audit["audit"], priced, audit["attacks"]))
@@ -135,6 +142,7 @@ def gathered(
         learnt=list(schema.learnt),
         link=LINKS.get(plan["model"], ""),
         groups=groups,
+        checked=bool(groups) or (by_predictions and posterior.size >= 4),
         plan=plan,
         diagnostics=diagnostics,
         warnings=warnings,
@@ -205,7 +213,7 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         sentences.append("There is one chain, so R-hat cannot be computed.")
     elif effects:
         sentences.append("Effective draws and R-hat cannot be computed of single draws.")
-    else:
+    elif "shape" not in plan:
         sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
     if posterior.point:
         warnings.append(
@@ -272,7 +280,7 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
     return warnings, sentences
 
 
-def _column(column: Column, schema: Schema) -> dict[str, Any]:
+def _column(column: Column, schema: Schema | Pictures) -> dict[str, Any]:
     role = "target" if column.name == schema.target else "not used" if column.kind == "ignore" else "feature"
     if column.kind == "numeric":
         domain = f"{column.low:g} to {column.high:g}{f' {column.unit}' if column.unit else ''}"

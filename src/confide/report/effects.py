@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from confide.pictures import Pictures
 from confide.posterior import Posterior, load_arviz
 from confide.schema import Column, Schema
 
@@ -48,9 +49,9 @@ class Group(NamedTuple):
     effects: list[Effect]
 
 
-def groups(posterior: Posterior, schema: Schema) -> Iterator[Group]:
-    if posterior.plan["model"] not in LINKS:  # the weights of a network mean nothing one by one
-        return
+def groups(posterior: Posterior, schema: Schema | Pictures) -> Iterator[Group]:
+    if posterior.plan["model"] not in LINKS or isinstance(schema, Pictures):
+        return  # weights of a network, or of single pixels, mean nothing one by one
     weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
     labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
     for k, label in enumerate(labels):

@@ -14,10 +14,15 @@ iterate. It has no spread, and it is not a draw from the posterior.
 **Second moments.** The noise adds (sigma clip / (q n))^2 to V, so that Adam divides by little else. It is public, and
 with `corrected` it is subtracted (Tang, Shpilevskiy and Lecuyer 2024), down to `FLOOR` of itself.
 
+**Part of the weights.** With `updated` below 1 a step moves a random subset of the parameters alone, each with that
+probability (triastcyn2020, appendix B.1). Which they are is decided by public randomness, before any record is looked
+at; gradients are cut to the clip as they are in that subset, so that the price is the same, and the noise of the other
+coordinates is left out.
+
 **Learning rate.** In a direction about which the records say nothing, the noise of N steps adds up to a random walk of
-standard deviation rate sqrt(N) sigma clip / (q n). The planned rate makes that `DRIFT`; with Adam, which divides by the
-noise, it is `DRIFT` / sqrt(N). A direction that they speak about is pulled back and ends nearer, and the average
-of many iterates nearer still. No planned step is longer than `LARGEST` / clip.
+standard deviation rate sqrt(updated N) sigma clip / (q n). The planned rate makes that `DRIFT`; with Adam, which
+divides by the noise, it is `DRIFT` / sqrt(N). A direction that they speak about is pulled back and ends nearer, and the
+average of many iterates nearer still. No planned step is longer than `LARGEST` / clip.
 """
 
 from __future__ import annotations
@@ -32,13 +37,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import checks
+from confide.checks import Refused
 from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
 from confide.samplers.sampler import Sampler, Schedule, controls
 
-DRIFT = 0.7  # how far noise alone carries a parameter
+DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
 LARGEST = 1.0  # learning rate times clip
 FLOOR = 0.01  # of the known variance of the noise
 TINY = 1e-12  # beside the square root of a second moment
+PUBLIC = 7  # the key of what a step draws and need not hide, where the run has none of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +74,7 @@ class Descent(Sampler):
 
     def planned_rate(self, setting: Setting, steps: int) -> float | None:
         """The learning rate by the formula above; None where there is no noise to plan by."""
-        spread = float(self.noise(setting, 1)[0])
+        spread = float(self.noise(setting, 1)[0]) * math.sqrt(self.options.get("updated", 1.0))
         if not spread:
             return None
         return min(DRIFT * setting.expected_batch / (spread * math.sqrt(steps)), LARGEST / setting.clip)
@@ -108,6 +115,7 @@ def dp_sgd(
     schedule: Schedule = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
+    updated: float = 1.0,
 ) -> Sampler:
     """DP-SGD: the mode of the posterior as one point, with the least noise that the budget pays for.
 
@@ -117,10 +125,16 @@ def dp_sgd(
         schedule: how the learning rate changes; the noise stays as it is.
         noise_multiplier: noise over clip; one that the budget does not pay for is refused.
         average: keep the mean of the second half of the run, and not the last iterate.
+        updated: the share of the parameters that a step moves, drawn anew for each step; below 1 without momentum,
+            which would move the others as well.
 
     >>> dp_sgd(0.5, momentum=0.9).to_json()["momentum"]
     0.9
     """
+    momentum = checks.probability(momentum=momentum, zero=True)
+    updated = checks.probability(updated=updated, one=True)
+    if momentum and updated < 1:
+        raise Refused(f"momentum = {momentum:g} moves all parameters, and updated = {updated:g} a part: leave one out")
     return Descent(
         name="dp_sgd",
         build=_heavy_ball,
@@ -128,7 +142,7 @@ def dp_sgd(
         schedule=schedule,
         noise_multiplier=noise_multiplier,
         average=bool(average),
-        options={"momentum": checks.probability(momentum=momentum, zero=True)},
+        options={"momentum": momentum, "updated": updated},
     )
 
 
@@ -194,14 +208,16 @@ class AdamState(NamedTuple):
 
 def _heavy_ball(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
     assert isinstance(sampler, Descent)
-    momentum, steps, average = sampler.options["momentum"], rates.size, sampler.average
+    momentum, updated = sampler.options["momentum"], sampler.options["updated"]
+    steps, average = rates.size, sampler.average
     plan = controls(rates, sampler.noise(setting, steps))
 
     def init(position: jax.Array) -> HeavyBall:
         return HeavyBall(position, position, jnp.zeros_like(position))
 
     def step(state: HeavyBall, control: Controls, t: jax.Array, oracle: Oracle) -> HeavyBall:
-        velocity = momentum * state.velocity + mean_gradient(setting, state.iterate, control, oracle)
+        moved = None if updated == 1 else subset(updated, setting, t, oracle)
+        velocity = momentum * state.velocity + mean_gradient(setting, state.iterate, control, oracle, moved)
         iterate = state.iterate - control.step_size * velocity
         return HeavyBall(kept(state.position, iterate, t, steps, average), iterate, velocity)
 
@@ -227,10 +243,24 @@ def _adam(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
     return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
 
 
-def mean_gradient(setting: Setting, position: jax.Array, control: Controls, oracle: Oracle) -> jax.Array:
-    """Of the negative log posterior, over the number of records."""
-    noisy = oracle.gradient(position, control.noise)
-    return setting.prior(position) / setting.n + noisy / setting.expected_batch
+def mean_gradient(
+    setting: Setting, position: jax.Array, control: Controls, oracle: Oracle, moved: jax.Array | None = None
+) -> jax.Array:
+    """Of the negative log posterior, over the number of records; zero but for the coordinates that are `moved`."""
+    noisy = oracle.gradient(position, control.noise, moved)
+    found = setting.prior(position) / setting.n + noisy / setting.expected_batch
+    return found if moved is None else found * moved
+
+
+def subset(share: float, setting: Setting, t: jax.Array, oracle: Oracle) -> jax.Array:
+    """One for the coordinates that a step moves, zero for the others; those of canaries take part in all steps."""
+    drawn = jax.random.bernoulli(public_key(oracle, t), share, (setting.dimension,))
+    return jnp.where(np.arange(setting.dimension) < setting.size, drawn, True).astype(jnp.float64)
+
+
+def public_key(oracle: Oracle, t: jax.Array) -> jax.Array:
+    """For what a step draws beside its noise, whatever the records are."""
+    return jax.random.fold_in(jax.random.key(PUBLIC), t) if oracle.key is None else oracle.key
 
 
 def kept(position: jax.Array, iterate: jax.Array, t: jax.Array, steps: int, average: bool) -> jax.Array:

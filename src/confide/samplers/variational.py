@@ -40,14 +40,13 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
-from confide.samplers.descent import DRIFT, Descent, Moments, kept
+from confide.samplers.descent import DRIFT, Descent, Moments, kept, public_key
 from confide.samplers.sampler import Sampler, Schedule, controls
 
 FamilyName = Literal["mean-field", "full-rank"]
 FAMILIES: tuple[FamilyName, ...] = get_args(FamilyName)
 MOST = 2000  # parameters of a full-rank family, which has half the square of that
 FIRST, SECOND = 0.9, 0.999  # moments of Adam
-PUBLIC = 7  # the key of the draws at which gradients are asked for, where the run has none of its own
 
 
 class Family(NamedTuple):
@@ -193,7 +192,7 @@ def build(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
         return State(phi, phi, Moments(zero, zero), position[own:])
 
     def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        key = jax.random.fold_in(jax.random.key(PUBLIC), t) if oracle.key is None else oracle.key
+        key = public_key(oracle, t)
         with jax.enable_x64(False):
             (theta, log_q), pull = jax.vjp(lambda phi: draw(phi, key), state.iterate.astype(jnp.float32))
         whole = jnp.concatenate([theta.astype(state.rest.dtype), state.rest])

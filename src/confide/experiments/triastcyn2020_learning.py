@@ -1,0 +1,207 @@
+"""What Table 1 and Figure 2 of triastcyn2020 share: their four datasets, and fits with noise that a budget pays for.
+
+- MNIST: two convolutions (`models.cnn`), 60,000 digits, batches of 1,024.
+- CIFAR-10: the paper retrains the last layer of a VGG-16 that others had trained on ImageNet. No such network is here:
+  softmax regression on scattering features (`confide.features`), which are learnt from nobody. Batches of 512.
+- Abalone: has a shell more than 9 rings, the median? Four shells in five are fitted.
+- Adult: is the income above 50,000 dollars?
+
+Clip 1 everywhere. A fit takes the noise that (epsilon, 1e-5) pays for, and its estimate for typical people is at
+delta_mu = 1e-10. The distances that it is made of are private; all records here are public.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import confide
+from confide import accounting, data, jobs, noise
+from confide.accountants import bayesian
+from confide.accountants.bayesian import Typical
+from confide.accounts import accounts
+from confide.experiments.triastcyn2020_curves import DELTA, STRICT
+from confide.inputs import checked_data
+from confide.jobs import Asked
+from confide.posterior import NotPrivateWarning, Posterior
+from confide.run import Job
+from confide.samplers import Sampler
+
+SEED = 2020
+CLIP = 1.0
+GAMMA = 1e-16  # of an estimate of one step, as in the authors' code
+MEDIAN = 9  # rings
+PRIOR_SCALE = 10.0  # of weights on features whose rows have norms of at most 1
+ALL = 10**9  # records: as many as there are
+Records = tuple[np.ndarray, np.ndarray]
+
+
+class Task(NamedTuple):
+    model: confide.Model
+    train: Records
+    test: Records
+
+
+class Effort(NamedTuple):
+    """Of one run: `records` are the most that are fitted."""
+
+    records: int
+    batch_size: int
+    steps: int
+
+
+def digits(records: int) -> Task:
+    split = data.mnist()
+    return Task(confide.models.cnn(), (split.x[:records], split.y[:records]), (split.test_x, split.test_y))
+
+
+def objects(records: int) -> Task:
+    """As many for the test as are fitted, if there are. What is cached is of public images."""
+    split = data.cifar10()
+    kept = len(split.y) <= records
+    x, test_x = (confide.features.scattering(images[:records], cache=kept) for images in (split.x, split.test_x))
+    model = confide.models.softmax_regression(x.shape[1], 10, prior_scale=PRIOR_SCALE)
+    return Task(model, (x, split.y[:records]), (test_x, split.test_y[:records]))
+
+
+def shells(records: int) -> Task:
+    table = data.abalone(count=True)
+    y = (table.y > MEDIAN).astype(np.float32)
+    train, test = np.split(np.random.default_rng(SEED).permutation(len(y)), [len(y) * 4 // 5])
+    train = train[:records]
+    model = confide.models.logistic_regression(table.x.shape[1])
+    return Task(model, (table.x[train], y[train]), (table.x[test], y[test]))
+
+
+def incomes(records: int) -> Task:
+    split = data.adult()
+    model = confide.models.logistic_regression(split.x.shape[1])
+    return Task(model, (split.x[:records], split.y[:records]), (split.test_x, split.test_y))
+
+
+class Plan(NamedTuple):
+    task: Callable[[int], Task]
+    effort: Effort
+    sampler: Sampler
+    baseline: Sampler
+    longer: Effort  # of the baseline
+
+
+def plans(quick: bool) -> dict[str, Plan]:
+    def effort(records: int, batch_size: int, steps: int, few: int) -> Effort:
+        return Effort(min(records, 2000), 256, few) if quick else Effort(records, batch_size, steps)
+
+    return {
+        "MNIST": Plan(
+            digits,
+            effort(ALL, 1024, 590, 30),
+            confide.dp_sgd(1.0),
+            confide.dp_sgd(0.05, momentum=0.9),
+            effort(ALL, 256, 700, 60),
+        ),
+        "CIFAR10": Plan(
+            objects,
+            effort(ALL, 512, 600, 60),
+            confide.dp_sgd(1.0, momentum=0.9),
+            confide.dp_adam(0.02),
+            effort(ALL, 512, 600, 60),
+        ),
+        "Abalone": Plan(
+            shells,
+            effort(ALL, 256, 1000, 200),
+            confide.dpvi(),
+            confide.dpvi(),
+            effort(ALL, 256, 2000, 200),
+        ),
+        "Adult": Plan(
+            incomes,
+            effort(ALL, 256, 2000, 200),
+            confide.dpvi(),
+            confide.dpvi(),
+            effort(ALL, 256, 2000, 200),
+        ),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A private fit on public data, and what it reveals."""
+
+    posterior: Posterior
+    accuracy: float
+    multiplier: float  # noise over clip
+    epsilon: float  # for everybody at DELTA
+    strict: float  # for everybody at STRICT, batches beyond their buffer aside
+    typical: Typical  # at STRICT, by itself: not limited by what holds for everybody
+
+
+def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitted:
+    """With the noise that (epsilon, DELTA) pays for.
+
+    Not by `confide.fit`, which tells what it finds of typical people at the delta of the budget alone.
+    """
+    arrays, key = checked_data(task.model, task.train), noise.as_key(SEED)
+    asked = Asked(effort.steps, effort.batch_size, CLIP, accounts=accounts(("dp", "bayesian")))
+    budget = confide.Budget(epsilon=epsilon, delta=DELTA)
+    planned = jobs.planned(task.model, arrays, budget, sampler, asked, noise.derived(key, "start"))
+    job, source = planned.job, noise.derived(key, "run")
+    kept = job.execute(arrays, source)
+    assert isinstance(job, Job)
+    assert job.seen is not None
+    assert job.seen.distances is not None
+    exact, q = accounting.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
+    multiplier = float(job.kernel.controls.noise[0]) / CLIP
+    strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
+    posterior = Posterior(
+        draws=_unravelled(task.model, arrays, kept if planned.finish is None else planned.finish(kept, source)),
+        guarantee=exact,
+        plan=planned.plan,
+        model=task.model,
+    )
+    return Fitted(
+        posterior=posterior,
+        accuracy=accuracy(posterior, task.test),
+        multiplier=multiplier,
+        epsilon=exact.epsilon,
+        strict=strict,
+        typical=bayesian.typical(
+            np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP),
+            noise_scale=job.kernel.controls.noise,
+            sampling_probability=q,
+            clip=CLIP,
+            delta=STRICT,
+            failure_probability=GAMMA,
+        ),
+    )
+
+
+def _unravelled(model: confide.Model, arrays: Any, kept: np.ndarray) -> Any:
+    """Draws of one chain as the model reports them."""
+    unravel = jobs.unraveller(model, arrays, noise.as_key(0))[1]
+    every = jax.vmap(lambda flat: model.constrain(unravel(flat)))(kept[0])
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], every)
+
+
+def unprotected(task: Task, sampler: Sampler, effort: Effort) -> Posterior:
+    """The same model without a guarantee."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotPrivateWarning)  # the records are public
+        return confide.sample(
+            task.model,
+            task.train,
+            sampler,
+            steps=effort.steps,
+            batch_size=effort.batch_size,
+            key=SEED,
+            progress=False,
+        )
+
+
+def accuracy(posterior: Posterior, test: Records) -> float:
+    x, y = test
+    return float(np.mean(posterior.predict(x) == y))

@@ -1,0 +1,249 @@
+"""triastcyn2020, Table 1: what learning costs in accuracy, and what it reveals of anybody and of typical people.
+
+Every row is fitted with the noise that pays for the table's own epsilon of DP at delta 1e-5, by the exact accountant;
+epsilon_mu at delta_mu = 1e-10 is of that same run, from 8 records at each step as in the authors' code. The paper's own
+setting is another: for MNIST it clips the mean of a batch of 1,024 and adds noise of 0.1 to it, for the number of BDP
+alone. Datasets and models: `triastcyn2020_learning`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+import confide
+from confide.accountants import bayesian
+from confide.experiments import triastcyn2020_learning as learning
+from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.experiments.triastcyn2020_curves import DELTA, STRICT
+from confide.experiments.triastcyn2020_learning import Fitted
+
+TRIED = (2, 4, 8, 16, 32)  # orders in the authors' code
+SIGMA, BATCH, DIGITS = 0.1, 1024, 60_000  # theirs for MNIST
+EPOCHS = 50
+BDP_SIGMA = 0.8  # theirs for CIFAR-10, batches of 512 of 50,000
+
+
+class Published(NamedTuple):
+    """A row as printed: accuracies in per cent."""
+
+    baseline: int
+    private: int
+    epsilon: float
+    guessed: float  # P(A)
+    typical: float
+    typically: float
+
+
+TABLE = {
+    "MNIST": Published(99, 96, 2.2, 0.898, 0.95, 0.721),
+    "CIFAR10": Published(86, 73, 8.0, 0.999, 0.76, 0.681),
+    "Abalone": Published(77, 76, 7.6, 0.999, 0.61, 0.649),
+    "Adult": Published(81, 81, 0.5, 0.623, 0.2, 0.55),
+}
+PART = "MNIST, 10% of the weights"
+COLUMNS = (
+    "row",
+    "records",
+    "steps",
+    "noise_multiplier",
+    "accuracy_baseline",
+    "accuracy_private",
+    "epsilon",
+    "P(A)",
+    "epsilon_at_1e-10",
+    "epsilon_at_1e-10_moments",
+    "epsilon_mu_published",
+    "P(A)_published",
+    "epsilon_mu_bounded",
+    "P(A)_bounded",
+)
+
+
+class Row(NamedTuple):
+    name: str
+    records: int
+    steps: int
+    baseline: float
+    fitted: Fitted
+
+    @property
+    def cells(self) -> tuple[Any, ...]:
+        found, typical = self.fitted, self.fitted.typical
+        numbers = (
+            found.multiplier,
+            self.baseline,
+            found.accuracy,
+            found.epsilon,
+            bayesian.belief(found.epsilon),
+            found.strict,
+            typical.worst_case,
+            typical.epsilon,
+            bayesian.belief(typical.epsilon),
+            typical.bounded,
+            bayesian.belief(typical.bounded),
+        )
+        return (self.name, self.records, self.steps, *(round(number, 5) for number in numbers))
+
+
+def run(quick: bool = False) -> Reproduction:
+    rows = []
+    for name, plan in learning.plans(quick).items():
+        task = plan.task(plan.effort.records)
+        baseline = learning.accuracy(learning.unprotected(task, plan.baseline, plan.longer), task.test)
+        samplers = {name: plan.sampler}
+        if name == "MNIST":  # as much noise in the end: each weight moves in a tenth of the steps
+            samplers[PART] = confide.dp_sgd(10**0.5, updated=0.1)
+        for label, sampler in samplers.items():
+            found = learning.fitted(task, sampler, plan.effort, TABLE[name].epsilon)
+            rows.append(Row(label, len(task.train[1]), plan.effort.steps, baseline, found))
+    return Reproduction(
+        name="triastcyn2020-table1",
+        columns=COLUMNS,
+        rows=[row.cells for row in rows],
+        claims=_claims({row.name: row for row in rows}),
+        figure=_figure(rows),
+    )
+
+
+def averaged(steps: int) -> float:
+    """epsilon_mu in the paper's way, even where every gradient is at the clip: a record moves the mean by 1/1024."""
+    share = 1 / BATCH
+    return bayesian.bayesian_epsilon(
+        np.full((steps, 3), share),
+        noise_scale=SIGMA,
+        sampling_probability=BATCH / DIGITS,
+        delta=STRICT,
+        failure_probability=learning.GAMMA,
+        orders=TRIED,
+        estimator="worst",
+        clip=share,
+    )
+
+
+def theirs(multiplier: float, q: float, steps: int) -> float:
+    return confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=steps, delta=DELTA)
+
+
+def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
+    steps = EPOCHS * DIGITS // BATCH
+    floor = -np.log(STRICT) / max(TRIED)
+    q = BATCH / DIGITS
+    part, whole = rows[PART], rows["MNIST"]
+    estimates = [row.fitted.typical for row in rows.values()]
+    saved = {
+        "as published": [1 - one.epsilon / one.worst_case for one in estimates],
+        "bounded": [1 - one.bounded / one.worst_case for one in estimates],
+    }
+    quantile = float(stats.t.isf(learning.GAMMA, estimates[0].samples - 1))
+    least = [-np.log(STRICT) / printed.typical for printed in TABLE.values()]
+    return (
+        *(_row(rows[name], printed) for name, printed in TABLE.items()),
+        Claim(
+            "MNIST: 10% of the weights at each step",
+            "achieved the best performance",
+            f"test accuracy {part.fitted.accuracy:.3f} against {whole.fitted.accuracy:.3f} with all of them, at the "
+            f"same epsilon; epsilon_mu {part.fitted.typical.epsilon:.3g} against {whole.fitted.typical.epsilon:.3g}, "
+            f"bounded {part.fitted.typical.bounded:.3g} against {whole.fitted.typical.bounded:.3g}",
+            "a step in a tenth of the weights takes in a tenth of the noise, and the clip is for what is seen of a "
+            "gradient there, so that less is cut; but every weight learns in a tenth of the steps. Which weights move "
+            "is public, and costs nothing",
+        ),
+        Claim(
+            "epsilon_mu at the noise of DP",
+            "improves further if noise is increased to DP levels",
+            "at that noise, below what the moments accountant has for everybody at the same delta_mu = 1e-10: by "
+            + ", by ".join(f"{min(shares):.2%} to {max(shares):.2%} {name}" for name, shares in saved.items()),
+            "with the power T inside the expectation the longest gradients of a sample decide, and they are near "
+            f"the clip. The t-quantile of {estimates[0].samples} samples at gamma = 1e-16 is {quantile:.0f} standard "
+            "errors, so that what is published would be above the worst case, and is cut to it. And a delta that is "
+            "100,000 times as small costs more than typical people could save",
+        ),
+        Claim(
+            "sigma = 0.1 with C = 1 on MNIST",
+            "epsilon 2.2 and epsilon_mu 0.95",
+            f"for {EPOCHS} epochs, exactly: epsilon {theirs(SIGMA, q, steps):,.0f} if one record can move what is "
+            f"clipped by C, as the mean of a batch that is clipped as a whole; {theirs(SIGMA * BATCH, q, steps):.3g} "
+            f"if each gradient were clipped before the mean; epsilon_mu as computed from means {averaged(steps):.3g}",
+            "they differ in what a record is taken to move: the whole clip, or a 1,024th of it. 2.2 comes from "
+            "neither, so DP was given other noise; by the text it is counted the first way, and in the authors' "
+            "code distances for BDP are those between means",
+        ),
+        Claim(
+            "0.95, 0.76, 0.61 and 0.2",
+            "what typical people lose",
+            f"-log(delta_mu)/lambda alone is {floor:.2f} at the largest order of the authors' code, {max(TRIED)}; the "
+            f"printed numbers need orders of at least {', '.join(f'{order:.0f}' for order in least)}",
+            "with means the cost of the steps is next to nothing, and what is left is the grid of the orders; the "
+            "numbers of MNIST and CIFAR-10 are a little above that floor",
+        ),
+        Claim(
+            "CIFAR10: sigma = 0.8, batches of 512 of 50,000",
+            "epsilon 8.0",
+            ", ".join(f"{theirs(BDP_SIGMA, 512 / 50_000, n * 98):.3g} after {n} epochs" for n in (10, 50, 100)),
+            "exactly, with each gradient clipped; the number of epochs is not printed",
+        ),
+    )
+
+
+def _row(row: Row, printed: Published) -> Claim:
+    found, typical, belief = row.fitted, row.fitted.typical, bayesian.belief
+    return Claim(
+        row.name,
+        f"accuracy {printed.baseline}% and {printed.private}%; DP {printed.epsilon:g} ({printed.guessed}), "
+        f"BDP {printed.typical:g} ({printed.typically})",
+        f"accuracy {row.baseline:.1%} and {found.accuracy:.1%} ({row.records:,} records, {row.steps:,} steps, noise "
+        f"{found.multiplier:.3g}); DP {found.epsilon:.3g} ({belief(found.epsilon):.3f}), at delta 1e-10 "
+        f"{found.strict:.3g} (moments accountant {typical.worst_case:.3g}); BDP {typical.epsilon:.3g} "
+        f"({belief(typical.epsilon):.3f}) published, "
+        f"{typical.bounded:.3g} ({belief(typical.bounded):.3f}) bounded",
+        WHY[row.name],
+    )
+
+
+WHY = {
+    "MNIST": "the printed epsilon_mu is of a run with other noise, counted by means of batches",
+    "CIFAR10": "theirs is the last layer of a network that was trained on ImageNet, which is not here; ours is softmax "
+    "regression on wavelet scattering features, on as many of the 50,000 images as are at hand",
+    "Abalone": "older than the median, as the models of Jaelkoe et al.; the paper counts draws from q as the noise, "
+    "while a mean of q that is learnt without noise gives records away",
+    "Adult": "always answering no has 76.4%; the printed baseline of 81% is below what logistic regression reaches",
+}
+
+
+def _figure(rows: list[Row]) -> Any:
+    figure, (left, right) = new_figure(2, 11.0, 4.6)
+    places = np.arange(len(rows))
+    printed = [TABLE[row.name if row.name in TABLE else "MNIST"] for row in rows]
+    series = (
+        (left, -0.2, [100 * row.baseline for row in rows], [p.baseline for p in printed], "without privacy", "#56B4E9"),
+        (left, 0.2, [100 * row.fitted.accuracy for row in rows], [p.private for p in printed], "private", "#0072B2"),
+        (right, -0.3, [row.fitted.epsilon for row in rows], [p.epsilon for p in printed], "DP, 1e-5", "black"),
+        (right, -0.1, [row.fitted.strict for row in rows], None, "DP, 1e-10", "#999999"),
+        (
+            right,
+            0.1,
+            [row.fitted.typical.epsilon for row in rows],
+            [p.typical for p in printed],
+            "BDP, 1e-10, published",
+            "#56B4E9",
+        ),
+        (right, 0.3, [row.fitted.typical.bounded for row in rows], None, "BDP, 1e-10, bounded", "#D55E00"),
+    )
+    for axes, shift, values, claimed, label, colour in series:
+        axes.bar(places + shift, values, width=0.4 if axes is left else 0.2, color=colour, label=label)
+        if claimed is not None:
+            axes.plot(places + shift, claimed, "x", color="#CC79A7", markersize=8, markeredgewidth=2.5)
+    names = [row.name.replace(", ", ",\n") for row in rows]
+    for axes in (left, right):
+        axes.plot([], [], "x", color="#CC79A7", markersize=8, markeredgewidth=2.5, label="as printed")
+        axes.set_xticks(places, names, fontsize=8)
+        axes.grid(True, axis="y", alpha=0.3)
+        axes.set_axisbelow(True)
+    left.set(ylabel="test accuracy in per cent", ylim=(40, 118))
+    right.set(ylabel="epsilon", yscale="log", ylim=(0.1, 100))
+    left.legend(fontsize=8, loc="upper right", ncols=3)
+    right.legend(fontsize=8, loc="upper right", ncols=2)
+    return figure

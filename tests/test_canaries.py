@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import confide
-from confide import batches, canaries, filters, jobs, noise
+from confide import batches, canaries, filters, ghosts, jobs, noise
 from confide.audits import mechanism, verdicts
 from confide.audits.scores import Scores
 from confide.checks import Refused
@@ -46,10 +46,12 @@ def sums(model, data, inside=None, neighbours="add-remove"):
         model, arrays = planted.model, planted.with_members(inside)
         flat, unravel = jobs.unraveller(model, arrays, noise.as_key(0))
     position = jnp.concatenate([flat[:size] + 0.1, jnp.zeros(flat.size - size)]).astype(jnp.float32)
-    summed = clipped_sum(model, 0.5, unravel, len(arrays[0]))
+    example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in arrays)
+    summed = clipped_sum(model, 0.5, unravel, len(arrays[0]), size=flat.size, example=example)
     rows = tuple(map(jnp.asarray, arrays))
     with jax.enable_x64(True):
-        total = summed.over(rows, summed.reach(rows), None, lambda batch: summed(position, batch).total)
+        over = jax.jit(lambda rows: summed.over(rows, summed.reach(rows), None, lambda b: summed(position, b).total))
+        total = over(rows)
     return np.asarray(total), size, planted, summed.limit
 
 
@@ -69,10 +71,51 @@ def test_a_canary_adds_the_clip_along_its_own_coordinate(name, neighbours):
     total, _, planted, limit = sums(MODELS[name](), data, inside, neighbours)
     own = total[planted.first :: planted.apart]
     out = -limit if neighbours == "replace-one" else 0.0
-    assert own == pytest.approx(np.where(inside, limit, out), rel=1e-5)
+    assert own == pytest.approx(np.where(inside, limit, out), rel=1e-5, abs=2 * limit / canaries.LENGTH)
     others = np.delete(total[size:], np.arange(0, len(total) - size, planted.apart))
     assert np.all(others == 0)  # further outputs of the canaries' columns
     assert total[:size] == pytest.approx(without, abs=COUNT * limit / canaries.LENGTH + 1e-5)
+
+
+def forgetful(what, honest):
+    """Norms of layers that leave something out: all of a layer of one row or of several, or its bias."""
+
+    def measured(each, rows, signals):
+        parts, norms = honest(each, rows, signals)
+        if what == "bias":
+            norms = honest(each._replace(bias=None), rows, signals)[1]
+        elif what == ("several rows" if each.rows > 1 else "one row"):
+            norms = 0 * norms
+        return parts, norms
+
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("what", "fifths"),
+    [
+        ("bias", (2, 4)),
+        pytest.param("one row", (1, 2), marks=pytest.mark.long),
+        pytest.param("several rows", (3, 4), marks=pytest.mark.long),
+    ],
+)
+def test_canaries_show_a_norm_that_forgets_a_part_of_a_layer(what, fifths, monkeypatch):
+    monkeypatch.setattr(ghosts, "_measured", forgetful(what, ghosts._measured))
+    total, _, planted, limit = sums(MODELS["mlp"](), table(), np.ones(COUNT, bool))
+    kinds = np.repeat(np.arange(5), [COUNT - 4 * (COUNT // 5), *[COUNT // 5] * 4])  # in no layer; weights, bias; again
+    long = total[planted.first :] > 2 * limit
+    assert np.array_equal(long, np.isin(kinds, fifths))
+
+
+@pytest.mark.long
+def test_a_network_whose_layers_are_not_clipped_is_a_violation(monkeypatch):
+    def audited():
+        settings = {"steps": 20, "key": 7, "verbose": False, "batch_size": 40, "canaries": 100}
+        return confide.audit(confide.fit(MODELS["mlp"](), table(), BUDGET, **settings))
+
+    assert audited().verdict == "not refuted"
+    monkeypatch.setattr(ghosts, "_measured", forgetful("bias", ghosts._measured))
+    assert audited().verdict == "violation"
 
 
 def test_scores_are_log_likelihood_ratios():

@@ -215,6 +215,31 @@ def test_a_number_given_twice_is_other_noise_for_other_records_or_settings():
     assert np.abs(two - three[:6]).max() > 5 * bare
 
 
+@pytest.mark.parametrize("how", ["custom_vmap", "callback"])
+def test_a_likelihood_that_sees_a_whole_batch_is_refused(how):
+    """Records less the mean of their batch: replacing one would move all others."""
+
+    @jax.custom_batching.custom_vmap
+    def centred(x):
+        return x
+
+    @centred.def_vmap
+    def _(size, batched, x):
+        return x - x.mean(axis=0), True
+
+    def called(x):
+        return jax.pure_callback(lambda rows: rows - rows.mean(axis=0), x, x, vmap_method="expand_dims")
+
+    seen = jax.jit(centred if how == "custom_vmap" else called)
+    model = confide.models.from_functions(
+        log_prior=lambda w: 0.0 * w[0],
+        log_likelihood=lambda w, x, y: w @ jax.lax.stop_gradient(seen(x)),
+        start=np.zeros(3),
+    )
+    with pytest.raises(Refused, match="see each other"):
+        fit(model=model)
+
+
 def test_a_likelihood_of_many_numbers_is_refused():
     model = confide.models.from_functions(
         log_prior=lambda w: 0.0 * w[0], log_likelihood=lambda w, x, y: x * w, start=np.zeros(3)

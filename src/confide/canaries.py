@@ -3,7 +3,8 @@ r"""Canaries: made-up records whose presence in a run is to be guessed from what
 Every canary has a parameter of its own that no real record touches, and a gradient along it that is far longer than any
 clip. So canaries are orthogonal to each other and to the data, one in a batch moves the sum by exactly what the
 guarantee allows, and a clip that does not cut is seen at once. Generalised linear models get one column a canary, and
-canaries go through the same closed form as all records; other models get a vector of further parameters.
+canaries go through the same closed form as all records; other models get further parameters. Of a network that is told
+layer by layer these are layers of every kind that norms are taken of, so that a norm that forgets one of them is seen.
 
 Each is in with probability 1/2. One that is out is a row that contributes nothing: whoever is in, the run sees as many
 rows. Where neighbours replace a record, it is a row that pulls the other way.
@@ -180,6 +181,9 @@ def _other(model: Model, data: Data, places: np.ndarray) -> tuple[Model, Data]:
     which[places] = np.arange(count)
     labels = _spread(np.zeros(rows, np.float32), places, OUT)
 
+    layered = model.layered
+    tell, begin = (_alone, jnp.zeros(count, jnp.float32)) if layered is None else (_in_layers, _layers(count))
+
     def log_likelihood(parameters: Parameters, *row: Any) -> jax.Array:
         *own, place, label = row
 
@@ -187,24 +191,49 @@ def _other(model: Model, data: Data, places: np.ndarray) -> tuple[Model, Data]:
             return model.log_likelihood(parameters[0], *own)
 
         def canary() -> jax.Array:
-            return (-LENGTH * _pull(label) * parameters[1][place]).astype(jax.eval_shape(real).dtype)
+            return tell(Tape(), parameters[1], place, label).astype(jax.eval_shape(real).dtype)
 
         return jax.lax.cond(place < 0, real, canary)  # of two gradients one is taken: the other may be no number
 
-    def widen(parameters: Parameters) -> Parameters:
-        return parameters, jnp.zeros(count, jnp.float32)
-
     def layer_by_layer(tape: Tape, parameters: Parameters, *row: Any) -> jax.Array:
-        assert model.layered is not None
+        assert layered is not None
         *own, place, label = row
-        real = model.layered.log_likelihood(tape, parameters[0], *own)
-        return jnp.where(place < 0, real, -LENGTH * _pull(label) * parameters[1][jnp.maximum(place, 0)])
+        real = layered.log_likelihood(tape, parameters[0], *own)
+        return jnp.where(place < 0, real, tell(tape, parameters[1], place, label))
+
+    def widen(parameters: Parameters) -> Parameters:
+        return parameters, begin
 
     widened = _widened(model, data, lambda parameters: parameters[0], widen, log_likelihood)
-    layered = None
-    if model.layered is not None:
-        layered = Layered(log_likelihood=layer_by_layer, dropout=model.layered.dropout)
-    return replace(widened, layered=layered), (*padded, which, labels)
+    followed = None if layered is None else Layered(log_likelihood=layer_by_layer, dropout=layered.dropout)
+    return replace(widened, layered=followed), (*padded, which, labels)
+
+
+def _alone(tape: Tape, parameters: Parameters, place: jax.Array, label: jax.Array) -> jax.Array:
+    return -LENGTH * _pull(label) * parameters[jnp.maximum(place, 0)]
+
+
+def _layers(count: int) -> Parameters:
+    """A fifth of the canaries each: weights and biases of a layer of one row and of one of two, and what is in none."""
+    fifth = count // 5
+    one = [jnp.zeros((1, fifth), jnp.float32), jnp.zeros(fifth, jnp.float32)]
+    return [jnp.zeros(count - 4 * fifth, jnp.float32), *one, *one]
+
+
+def _in_layers(tape: Tape, parameters: Parameters, place: jax.Array, label: jax.Array) -> jax.Array:
+    """Long by their inputs, or, in a bias, by what comes back; the bias beside a weight has one part in `LENGTH`."""
+    others, *layers = parameters
+    fifth = layers[1].size
+    told = LENGTH * jnp.where((place >= 0) & (place < others.size), others[jnp.clip(place, 0, others.size - 1)], 0.0)
+    for rows in (1, 2):
+        first = others.size + 2 * (rows - 1) * fifth
+        in_weights, in_bias = ((place >= start) & (place < start + fifth) for start in (first, first + fifth))
+        inputs = jnp.where(in_weights, jnp.full((rows, 1), LENGTH / rows, jnp.float32), 0.0)
+        found = tape.product(inputs, layers[2 * rows - 2], layers[2 * rows - 1])[
+            :, jnp.maximum(place - first, 0) % fifth
+        ]
+        told += jnp.sum(found) * jnp.where(in_weights, 1.0, jnp.where(in_bias, LENGTH / rows, 0.0))
+    return -_pull(label) * told
 
 
 def _widened(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:

@@ -104,6 +104,11 @@ def check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array
             raise Refused(
                 f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
             )
+    if any(map(_sees_batches, equations(likelihood))):
+        raise Refused(
+            "log_likelihood has a rule of its own for batches (custom_vmap or a callback), by which records would see "
+            "each other: leave the rule out, or take vmap_method='sequential'"
+        )
 
 
 def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
@@ -144,16 +149,38 @@ def dropping(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unrave
 
 def constants(program: Any) -> list[Any]:
     """Every array that a program holds, also inside the programs that it calls."""
+    found = []
+    for item in _programs(program):
+        if hasattr(item, "consts"):
+            found += item.consts
+        else:
+            found += [atom.val for equation in item.eqns for atom in equation.invars if hasattr(atom, "val")]
+    return found
+
+
+def equations(program: Any) -> list[Any]:
+    """Every equation of a program and of the programs that it calls."""
+    return [equation for item in _programs(program) if not hasattr(item, "consts") for equation in item.eqns]
+
+
+def _programs(program: Any) -> list[Any]:
+    """The program and all that it calls, each that is closed also as the one inside."""
     found, queue = [], [program]
     while queue:
         item = queue.pop()
-        if hasattr(item, "consts"):  # a closed program
-            found += item.consts
+        if hasattr(item, "consts"):
+            found.append(item)
             item = item.jaxpr
-        if not hasattr(item, "eqns"):
-            continue
-        for equation in item.eqns:
-            found += [atom.val for atom in equation.invars if hasattr(atom, "val")]
-            for value in equation.params.values():
-                queue += value if isinstance(value, (tuple, list)) else [value]
+        if hasattr(item, "eqns"):
+            found.append(item)
+            for equation in item.eqns:
+                for value in equation.params.values():
+                    queue += value if isinstance(value, (tuple, list)) else [value]
     return found
+
+
+def _sees_batches(equation: Any) -> bool:
+    """Whether vmap hands all records to a function of the user's at once."""
+    name = equation.primitive.name
+    one_by_one = equation.params.get("vmap_method") in ("sequential", "sequential_unrolled")
+    return name == "custom_vmap_call" or (name in ("pure_callback", "io_callback") and not one_by_one)

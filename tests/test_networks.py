@@ -194,7 +194,7 @@ def test_large_layers_are_measured_by_their_traces(kind, monkeypatch):
     np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=5e-3, atol=5e-4)
 
 
-@pytest.mark.parametrize("kind", ["dense", "convolution", "group norm"])
+@pytest.mark.parametrize("kind", ["dense", *[pytest.param(kind, marks=LONG) for kind in ("convolution", "group norm")]])
 def test_microbatches_do_not_change_the_sum(kind):
     _, at_once, _, _ = both(kind)
     told, in_parts, _, _ = both(kind, microbatch=8)

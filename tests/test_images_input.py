@@ -172,6 +172,13 @@ def resized(home):
     Image.fromarray(np.zeros((9, 8), np.uint8)).save(home / "photos/dog/01.png")
 
 
+def damaged(home):
+    np.savez_compressed(home / "images.npz", x=X, y=Y)
+    content = bytearray((home / "images.npz").read_bytes())
+    content[100:300] = bytes(200)
+    (home / "images.npz").write_bytes(content)
+
+
 def emptied(home):
     for path in (home / "photos").rglob("*.png"):
         path.unlink()
@@ -199,6 +206,7 @@ BAD = {
     "above one": (changed((7, 0, 0), 1.5), "", "x[7] holds 1.5: fractions"),
     "above 255": (changed((9, 0, 0), 300, np.int32), "", "x[9] holds 300: whole numbers must lie from 0 to 255"),
     "no npz": (file("images.npz"), "", "images.npz cannot be read"),
+    "damaged": (damaged, "", "images.npz cannot be read"),
     "missing": (lambda home: (home / "images.npz").unlink(), "", "images.npz does not exist"),
     "schema": (file("schema.toml", b'[columns.a]\nkind = "boolean"\n'), f"{FIT} --schema schema.toml", "for tables"),
     "linear": (None, FIT.replace("mlp --hidden 4", "linear"), "predicts numbers, and images have classes"),

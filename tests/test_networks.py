@@ -202,6 +202,20 @@ def test_microbatches_do_not_change_the_sum(kind):
     np.testing.assert_allclose(in_parts, at_once, rtol=1e-4, atol=1e-5)  # less room for rounding is needed
 
 
+def test_microbatches_are_added_up_in_double_precision():
+    """Their clip counts the rounding of one microbatch, not that of all of them in a row."""
+    _, data, told, position = built("dense", microbatch=8)
+    assert not told._double
+
+    def summed(batch):
+        with jax.enable_x64(False):
+            return told(position, batch).total
+
+    with jax.enable_x64(True):
+        found = jax.eval_shape(lambda data: told.over(data, None, jnp.arange(16), summed), data)
+    assert found.dtype == np.float64
+
+
 extreme = st.sampled_from([0.0, 1e-40, 1e-30, 1e-20, 1e-10, 0.3, 10.0, 1e10, 1e19, 1e30, 3e38, -3e38])
 
 
@@ -329,6 +343,42 @@ def test_a_network_is_fitted_saved_and_loaded(tmp_path):
     assert secure.guarantee.epsilon <= 1
 
 
+class Doubled(eqx.nn.Linear):
+    def __call__(self, x, *, key=None):
+        return 2 * super().__call__(x)
+
+
+class Inside(eqx.Module):
+    """Looks at the weights of its layer, and calls it with no vector."""
+
+    layer: eqx.nn.Linear
+
+    def __call__(self, x):
+        return self.layer(x[:, None])[:, 0] + self.layer.weight @ x
+
+
+@pytest.mark.parametrize(
+    "make", [lambda key: Doubled(2, 3, key=key), lambda key: Inside(eqx.nn.Linear(2, 3, False, key=key))]
+)
+def test_a_module_is_what_it_computes_whatever_its_layers_look_like(make):
+    module, x = make(jax.random.key(0)), jnp.array([0.3, -2.0])
+    model = models.from_equinox(module, shape=(2,))
+    begin = model.start(jax.random.key(0), ())
+    expected = jax.nn.log_softmax(module(x))
+    found = [model.log_likelihood(begin, x, jnp.int32(label)) for label in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model", [models.mlp((4, 5, CLASSES)), models.from_equinox(eqx.nn.Linear(4, 3, key=jax.random.key(0)), shape=(4,))]
+)
+def test_rows_of_another_shape_are_not_predicted(model):
+    draws = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], model.start(jax.random.key(0), ()))
+    posterior = confide.Posterior(draws=draws, guarantee=None, plan={}, model=model)
+    with pytest.raises(Refused, match="4 columns in X"):
+        posterior.predict(np.zeros((2, 5)))
+
+
 class Statistics(eqx.Module):
     norm: eqx.nn.BatchNorm
 
@@ -360,6 +410,8 @@ LINEAR = eqx.nn.Linear(2, 3, key=jax.random.key(0))
     [
         (lambda: models.from_equinox(Statistics(), shape=(2, 6, 6)), "batch statistics"),
         (lambda: models.from_equinox(Whole(jnp.arange(3), LINEAR), shape=(2,)), "parameters of whole numbers"),
+        (lambda: models.from_equinox(Whole(jnp.ones(3, complex), LINEAR), shape=(2,)), "complex parameters"),
+        (lambda: models.from_equinox(LINEAR, shape=(2,), noise_scale=0.0), "noise_scale"),
         (lambda: models.from_equinox(Still(), shape=(2,)), "no parameters"),
         (lambda: models.from_equinox(LINEAR, shape=(5,)), "cannot be called with one record"),
         (lambda: models.from_equinox(lambda x: x, shape=(5,)), "give an equinox.Module"),

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -290,6 +291,21 @@ def test_record_moves_the_votes_of_its_own_teacher_alone(change):
     assert moved == [assignment[-1]]
     tallies = [np.sum(np.argmax(each, axis=-1) == 1, axis=0) for each in (before, after)]
     assert 0 < np.abs(tallies[0] - tallies[1]).max() <= 1
+
+
+def test_record_of_no_finite_gradient_does_not_reach_teachers_without_records():
+    model = from_functions(
+        log_prior=lambda m: -0.5 * (m - 1) ** 2, log_likelihood=lambda m, x: -0.5 * (jnp.sqrt(x) - m) ** 2, start=0.0
+    )
+    parts = ensemble.parted(np.zeros(20, int), 4)  # the first teacher has all
+    whole, broken = np.full((2, 20), 4.0, np.float32)
+    broken[0] = -1.0
+    one, other = (
+        np.asarray(ensemble.taught(model, (data,), parts, LESSONS, noises.as_key(2))) for data in (whole, broken)
+    )
+    assert np.isfinite(one).all()
+    assert np.isnan(other[0])
+    np.testing.assert_array_equal(one[1:], other[1:])
 
 
 def test_every_record_has_one_teacher_drawn_uniformly():

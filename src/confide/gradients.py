@@ -178,12 +178,11 @@ class ClippedSum:
 
         def more(index: jax.Array, total: Any) -> Any:
             with jax.enable_x64(True):
-                return jax.tree.map(jnp.add, total, summed(chunk(index)))
+                found = summed(chunk(index))
+                return jax.tree.map(lambda so_far, part: so_far + part.astype(so_far.dtype), total, found)
 
         with jax.enable_x64(True):
-            zero = jax.tree.map(
-                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(summed, chunk(jnp.asarray(0)))
-            )
+            zero = jax.tree.map(_wide_zero, jax.eval_shape(summed, chunk(jnp.asarray(0))))
             return jax.lax.fori_loop(0, chunks, more, zero)
 
     def __call__(
@@ -381,6 +380,11 @@ class ClippedSum:
             inputs = jnp.concatenate([jnp.ones((len(inputs), 1), inputs.dtype), inputs], axis=1)
         weights = position.reshape(inputs.shape[1], *self.linear.outputs)
         return inputs, self.linear.residual(inputs @ weights, labels)
+
+
+def _wide_zero(leaf: Any) -> jax.Array:
+    """What chunks are added to: whole numbers as they are, all else in double precision."""
+    return jnp.zeros(leaf.shape, jnp.float64 if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype)
 
 
 def clipped_sum(

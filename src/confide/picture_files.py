@@ -7,7 +7,6 @@ Pixels are numbers within public bounds: whole numbers from 0 to 255, which are 
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,9 +62,9 @@ def _arrays(path: Path, classes: tuple[str, ...] | None) -> Read:
             y = None if classes is None else _named(path, file, Y_NAMES, "the labels")
     except Refused:
         raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever NumPy, zip or zlib makes of a broken file
         pickled = "pickle" in str(error)  # which could run anything
-        why = "it holds Python objects, or is no .npz file" if pickled else str(error).splitlines()[0][:120]
+        why = "it holds Python objects, or is no .npz file" if pickled else _why(error)
         raise Refused(f"{path} cannot be read: {why}; write it by numpy.savez(path, x=images, y=labels)") from None
     if x.ndim not in (2, 3, 4) or not x.size:
         raise Refused(f"{path}: x has shape {x.shape}: give (n, height, width), with channels or not, or (n, columns)")
@@ -178,6 +177,9 @@ def _image(file: Path) -> np.ndarray:
     except Refused:
         raise
     except Exception as error:  # whatever a decoder makes of a broken file
-        why = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise Refused(f"{file} cannot be read as an image: {why}; repair it, or move it away") from None
+        raise Refused(f"{file} cannot be read as an image: {_why(error)}; repair it, or move it away") from None
     return array[..., None] if array.ndim == 2 else array
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:120]

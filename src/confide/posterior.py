@@ -291,6 +291,8 @@ class Posterior:
         expected = settings.get("dimension")
         if rows.ndim < 1 or (expected is not None and (rows.ndim != 2 or rows.shape[1] != expected)):
             raise Refused(f"X has shape {rows.shape}: give a matrix with {expected} columns")
+        if self._known().layered is not None:
+            self._known().check((rows, np.zeros(len(rows), np.float32)))
         if not np.all(np.isfinite(rows)):
             raise Refused("X holds numbers that are not finite: remove or impute them")
         return rows

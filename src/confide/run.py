@@ -10,7 +10,6 @@ Memory beyond the data: one block's draws (at most 16 MB), one batch, and the ke
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import batches, checkpoints, filters, noise
+from confide import batches, checkpoints, files, filters, noise
 from confide.checkpoints import Checkpoint
 from confide.checks import Refused
 from confide.filters import Notes, Seen, Watch
@@ -308,11 +307,9 @@ def secret(key: Any) -> bytes:
 
 def use_compilation_cache() -> None:
     """Keep compiled programs on disk for the next process, unless the user has decided about it."""
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is not None or os.environ.get("CONFIDE_CACHE") == "":
+    home = files.cache()
+    if home is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
-    home = Path(
-        os.environ.get("CONFIDE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide"
-    )
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

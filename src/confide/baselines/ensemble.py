@@ -107,7 +107,7 @@ def _taught(
             parameters, state = carry
             drawn = jax.random.uniform(jax.random.fold_in(batch_key, number), (lessons.batch_size,), jnp.float32)
             place = jnp.minimum((drawn * size.astype(jnp.float32)).astype(jnp.int32), jnp.maximum(size - 1, 0))
-            batch = tuple(array[own[place]] for array in data)
+            batch = tuple(jnp.where(size > 0, array[own[place]], jnp.zeros((), array.dtype)) for array in data)
             updates, state = rule.update(jax.grad(loss)(parameters, batch, size), state, parameters)
             return (optax.apply_updates(parameters, updates), state), None
 

@@ -8,7 +8,7 @@ are closer to the mode than posterior draws are. What is released are the last o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,3 @@ def fitted(setting: Setting, x: np.ndarray, y: np.ndarray, key: Any = None, **ho
         key=key,
         **how,
     )
-
-
-def replaced(setting: Setting, **changes: Any) -> Setting:
-    """The same with other numbers."""
-    return replace(setting, **changes)

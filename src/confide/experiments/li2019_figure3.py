@@ -1,4 +1,4 @@
-"""li2019, Figure 3: test accuracy on Adult against epsilon, delta = 1e-4, of seven private methods.
+"""li2019, Figure 3: test accuracy on Adult against epsilon, delta = 1e-4, of six private methods.
 
 Bayesian logistic regression with N(0, 1) priors, the official split, add-remove neighbours. Every price is exact.
 
@@ -147,7 +147,7 @@ def _claims(points: list[Point], majority: float) -> tuple[Claim, ...]:
             "about 0.08",
             f"within half a percent of {at['non-private']:.2%} from epsilon "
             + (f"{min(reached):g}" if reached else "above those here"),
-            "near it: at 0.08 noise still costs some tenths of a percent",
+            "as near as the epsilons that were tried can tell",
         ),
         Claim(
             "the worst method",

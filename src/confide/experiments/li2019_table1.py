@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,12 +115,13 @@ def rows_of(work: Work) -> list[Row]:
             method = f"DP-SGD, epsilon {epsilon:g}"
             found.append(work.row(method, _cost(posterior), [work.accuracy(posterior)]))
     x, test_x = _features(work)
-    found.append(work.row("CGNMax", CLAIMED[work.dataset, "CGNMax"][0], [_voted(work, x, test_x)]))
+    student, voted = _voted(work, x, test_x)
+    found.append(work.row("CGNMax", _cost(student), [voted]))
     posterior = _as_published(work)
     found.append(work.row("DP-SGLD", _cost(posterior), [work.accuracy(posterior)]))
-    scattered = [work.accuracy(_scattered(work, x, key), test_x) for key in range(work.runs)]
-    method = "DP-SGLD on scattering features"
-    return [*found, work.row(method, CLAIMED[work.dataset, method][0], scattered)]
+    scattered = [_scattered(work, x, key) for key in range(work.runs)]
+    accuracies = [work.accuracy(posterior, test_x) for posterior in scattered]
+    return [*found, work.row("DP-SGLD on scattering features", _cost(scattered[0]), accuracies)]
 
 
 def _cost(posterior: Posterior) -> float:
@@ -181,11 +183,12 @@ def _scattered(work: Work, x: np.ndarray, key: int) -> Posterior:
     setting = image_settings.SETTINGS[work.dataset]
     claimed = CLAIMED[work.dataset, "DP-SGLD on scattering features"][0]
     batch = min(setting.batch_size, len(x) // 2)
-    setting = image_settings.replaced(setting, epsilon=claimed, delta=work.delta, batch_size=batch)
+    setting = replace(setting, epsilon=claimed, delta=work.delta, batch_size=batch)
     return image_settings.fitted(setting, x, work.split.y, key=key, verbose=False, progress=False)
 
 
-def _voted(work: Work, x: np.ndarray, test_x: np.ndarray) -> float:
+def _voted(work: Work, x: np.ndarray, test_x: np.ndarray) -> tuple[Posterior, float]:
+    """The student, and its accuracy on the images that it did not see."""
     half = len(test_x) // 2
     setting = image_settings.SETTINGS[work.dataset]
     unit = np.float32(16 / setting.scale)
@@ -200,7 +203,7 @@ def _voted(work: Work, x: np.ndarray, test_x: np.ndarray) -> float:
         key=0,
         verbose=False,
     )
-    return float(np.mean(student.predict(test_x[half:] * unit) == work.split.test_y[half:]))
+    return student, float(np.mean(student.predict(test_x[half:] * unit) == work.split.test_y[half:]))
 
 
 def _claims(rows: list[Row]) -> tuple[Claim, ...]:

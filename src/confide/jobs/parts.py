@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -96,7 +97,8 @@ def start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: in
 def check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
     """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
     likelihood, prior = traced(model, data, flat, unravel)
-    for outcome in (likelihood, prior):
+    dropped = dropping(model, data, flat, unravel)
+    for outcome in (likelihood, prior, *dropped):
         if [value.shape for value in outcome.out_avals] != [()]:
             raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
         hidden = [np.shape(constant) for constant in constants(outcome) if len(data[0]) in np.shape(constant)]
@@ -104,7 +106,7 @@ def check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array
             raise Refused(
                 f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
             )
-    if any(map(_sees_batches, equations(likelihood))):
+    if any(_sees_batches(equation) for program in (likelihood, *dropped) for equation in equations(program)):
         raise Refused(
             "log_likelihood has a rule of its own for batches (custom_vmap or a callback), by which records would see "
             "each other: leave the rule out, or take vmap_method='sequential'"
@@ -121,17 +123,12 @@ def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel:
     def prior(flat: jax.Array) -> Any:
         return model.log_prior(unravel(flat))
 
-    try:
+    with _on_one_record():
         programs = jax.make_jaxpr(likelihood)(flat, *example), jax.make_jaxpr(prior)(flat)
         if all([value.shape for value in program.out_avals] == [()] for program in programs):
             jax.eval_shape(jax.grad(likelihood), flat, *example)
             jax.eval_shape(jax.grad(prior), flat)
         return programs
-    except Refused:
-        raise
-    except Exception as error:
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
 
 
 def dropping(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> list[Any]:
@@ -144,7 +141,20 @@ def dropping(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unrave
     def likelihood(key: jax.Array, flat: jax.Array, *row: Any) -> Any:
         return layered.log_likelihood(Tape(key=key), unravel(flat), *row)
 
-    return [jax.make_jaxpr(likelihood)(jax.random.key(0), flat, *example)]
+    with _on_one_record():
+        return [jax.make_jaxpr(likelihood)(jax.random.key(0), flat, *example)]
+
+
+@contextmanager
+def _on_one_record() -> Iterator[None]:
+    """What goes wrong in functions of the user's is refused in one line."""
+    try:
+        yield
+    except Refused:
+        raise
+    except Exception as error:
+        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
 
 
 def constants(program: Any) -> list[Any]:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide import checks
 from confide.checks import Refused
 from confide.models import networks
 from confide.models.model import Data, Model
@@ -40,7 +41,9 @@ def from_equinox(
         raise Refused("from_equinox needs Equinox: install it, or build the network from confide.models") from None
     if not isinstance(module, eqx.Module) or not callable(module):
         raise Refused(f"module is {type(module).__name__}: give an equinox.Module that is called with one record")
-    whole = [leaf for leaf in jax.tree.leaves(module) if eqx.is_array(leaf) and not eqx.is_inexact_array(leaf)]
+    shape = tuple(checks.count(shape=length) for length in ((shape,) if isinstance(shape, int) else shape))
+    leaves = jax.tree.leaves(module)
+    whole = [leaf for leaf in leaves if eqx.is_array(leaf) and not eqx.is_inexact_array(leaf)]
     if any(isinstance(part, eqx.nn.BatchNorm | eqx.nn.StateIndex) for part in _parts(module, eqx)):
         raise Refused(
             "the module has batch statistics or other state, by which records would see each other: use "
@@ -51,6 +54,8 @@ def from_equinox(
             f"the module has parameters of whole numbers ({whole[0].dtype}, shape {whole[0].shape}), which have no "
             "gradient: make them static fields or real numbers"
         )
+    if any(eqx.is_inexact_array(leaf) and np.issubdtype(leaf.dtype, np.complexfloating) for leaf in leaves):
+        raise Refused("the module has complex parameters: split them into real and imaginary parts")
     own, static = eqx.partition(module, eqx.is_inexact_array)
     own = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), own)
     named, structure = jax.tree_util.tree_flatten_with_path(own)
@@ -61,27 +66,40 @@ def from_equinox(
     keyed = "key" in inspect.signature(type(module).__call__).parameters
     drops = keyed and any(isinstance(part, eqx.nn.Dropout) for part in _parts(module, eqx))
 
-    def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
+    def called(tape: Tape, parameters: Parameters, x: jax.Array, followed: bool) -> jax.Array:
         built = eqx.combine(jax.tree.unflatten(structure, [parameters[name] for name in names]), static)
         built = eqx.nn.inference_mode(built, tape.key is None)
-        followed = jax.tree.map(
-            lambda part: _followed(part, tape, eqx), built, is_leaf=lambda part: _is_product(part, eqx)
-        )
-        x = jnp.asarray(x, jnp.float32)
-        return jnp.atleast_1d(followed(x, key=tape.key) if keyed else followed(x))
+        if followed:
+            built = jax.tree.map(
+                lambda part: _followed(part, tape, eqx), built, is_leaf=lambda part: _is_product(part, eqx)
+            )
+        x = jnp.asarray(x, jnp.float32).reshape(shape)
+        return jnp.atleast_1d(built(x, key=tape.key) if keyed else built(x))
+
+    def tried(followed: bool) -> Any:
+        return jax.eval_shape(lambda x: called(Tape(), begin, x, followed), jax.ShapeDtypeStruct(shape, np.float32))
 
     try:
-        found = jax.eval_shape(lambda x: scores(Tape(), begin, x), jax.ShapeDtypeStruct(shape, np.float32))
+        found = tried(False)
     except Exception as error:
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise Refused(f"the module cannot be called with one record of shape {shape}: {text[:150]}") from None
+    try:
+        follows = tried(True).shape == found.shape
+    except Exception:  # it looks inside its layers, or loops over them
+        follows = False
+
+    def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
+        return called(tape, parameters, x, follows)
+
     if len(found.shape) != 1:
         raise Refused(f"the module gives an array of shape {found.shape} for a record: give one score for each class")
 
     def start(key: jax.Array, example: Data) -> Parameters:
         return begin
 
-    settings = {"prior_scale": prior_scale, "noise_scale": noise_scale, "prior": prior}
+    scale = checks.positive(noise_scale=noise_scale)
+    settings = {"prior_scale": prior_scale, "noise_scale": scale, "prior": prior}
     model = networks.network(
         "from_equinox", scores, start, settings, shape=shape, outputs=found.shape[0], dropout=drops
     )
@@ -98,18 +116,19 @@ def _parts(module: Any, eqx: Any) -> list[Any]:
 
 
 def _is_product(part: Any, eqx: Any) -> bool:
-    return isinstance(part, eqx.nn.Linear | eqx.nn.Conv2d)
+    """A kind of its own may compute something else."""
+    return type(part) in (eqx.nn.Linear, eqx.nn.Conv2d)
 
 
 def _followed(part: Any, tape: Tape, eqx: Any) -> Any:
     """A layer that tells the tape; what it does not know stays as it is."""
-    if isinstance(part, eqx.nn.Linear) and "scalar" not in (part.in_features, part.out_features):
+    if type(part) is eqx.nn.Linear and "scalar" not in (part.in_features, part.out_features):
 
         def linear(x: jax.Array, *, key: Any = None) -> jax.Array:
-            return tape.product(x, part.weight, part.bias, transposed=True)
+            return tape.product(x, part.weight, part.bias, transposed=True) if x.ndim == 1 else part(x)
 
         return linear
-    if isinstance(part, eqx.nn.Conv2d) and part.groups == 1 and set(part.dilation) == {1}:
+    if type(part) is eqx.nn.Conv2d and part.groups == 1 and set(part.dilation) == {1}:
         plain = getattr(part, "padding_mode", "ZEROS").upper() == "ZEROS" and not isinstance(part.padding, str)
         if not plain or part.weight is None:
             return part

@@ -120,12 +120,13 @@ class Layered:
 def discovered(layered: Layered, parameters: Parameters, example: tuple[Any, ...]) -> tuple[Product, ...]:
     """The products whose parameters are used there and nowhere else; only the shapes of the arguments matter."""
     shapes, structure = jax.tree.flatten(parameters)
+    key = jax.random.key(0) if layered.dropout else None  # it may be followed along another way than without
     known: frozenset[int] | None = None
     while True:
         products: list[Product] = []
 
         def told(leaves: list[Any], copies: list[Any], *row: Any, known: Any = known, products: Any = products) -> Any:
-            tape = Tape(leaves, copies, None, known)
+            tape = Tape(leaves, copies, None, known, key)
             value = layered.log_likelihood(tape, jax.tree.unflatten(structure, leaves), *row)
             products += tape.products
             return value

@@ -28,6 +28,7 @@ picture: .venv/.test
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python benchmarks/networks.py
 	$(BIN)/python benchmarks/convex.py speed
 	$(BIN)/python benchmarks/audits.py bounds
 	$(BIN)/python benchmarks/shadows.py
@@ -49,6 +50,11 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce wu2020-table1
 	$(BIN)/confide reproduce wu2020-table2
 	$(BIN)/python benchmarks/adult.py
+	$(BIN)/python benchmarks/baselines.py
+	$(BIN)/python benchmarks/pate.py
+	$(BIN)/python benchmarks/images.py mnist
+	$(BIN)/python benchmarks/images.py cifar10
+	$(BIN)/python benchmarks/images.py svhn
 	$(BIN)/python benchmarks/convex.py accuracy
 	$(BIN)/python benchmarks/accounts.py individual
 	$(BIN)/python benchmarks/audits.py canaries

@@ -94,7 +94,7 @@ def forgetful(what, honest):
 @pytest.mark.parametrize(
     ("what", "fifths"),
     [
-        ("bias", (2, 4)),
+        pytest.param("bias", (2, 4), marks=pytest.mark.long),
         pytest.param("one row", (1, 2), marks=pytest.mark.long),
         pytest.param("several rows", (3, 4), marks=pytest.mark.long),
     ],

@@ -153,6 +153,7 @@ def test_too_little_noise_is_refused_before_anything_is_charged():
         fit(sampler=confide.dp_sgd(noise_multiplier=0.5))
 
 
+@pytest.mark.long
 def test_the_planned_rate_lets_noise_carry_a_parameter_so_far():
     """A model without a likelihood: the last iterate is a random walk of standard deviation DRIFT."""
     nothing = confide.models.from_functions(
@@ -195,6 +196,7 @@ def test_points_have_no_spread_and_say_so(capsys):
         fit(sampler=confide.dp_sgd(), draws=4)
 
 
+@pytest.mark.long
 def test_draws_from_q_cost_nothing_and_are_those_of_the_key(capsys):
     settings = {"sampler": confide.dpvi(), "chains": 2, "key": 1, "draws": 300}
     found = fit(**settings, verbose=True)
@@ -296,6 +298,7 @@ def guided(guide, model=written, data=None, **more):
     return confide.fit(confide.models.from_numpyro(model), data, BUDGET, sampler, **settings)
 
 
+@pytest.mark.long
 def test_guides_are_fitted_and_named():
     auto = guided(autoguide.AutoNormal(written))
     assert auto.plan["family"] == "AutoNormal"

@@ -192,6 +192,29 @@ def test_a_record_contributes_the_same_bits_wherever_it_stands(rows, d):
     assert np.unique(np.asarray(found)).size == 1
 
 
+@pytest.mark.optimised
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "network"])
+def test_nor_does_it_matter_how_full_the_batch_is(kind):
+    """Whoever is at the end of the places that are always looked at moves behind it when a record comes before."""
+    rng = np.random.default_rng(0)
+    d = 784 if kind == "network" else 3000
+    network = models.mlp((d, 128, 3), "relu")
+    model = {"logistic": models.logistic_regression(d), "softmax": models.softmax_regression(d, 10)}.get(kind, network)
+    x, y = rng.normal(size=(2, d)).astype(np.float32), np.ones(2, np.float32)
+    flat, unravel = ravel_pytree(model.start(jax.random.key(0), (x, y)))
+    example = (jax.ShapeDtypeStruct((d,), np.float32), jax.ShapeDtypeStruct((), np.float32))
+    total = clipped_sum(model, 1.0, unravel, 104, 88, size=flat.size, example=example)
+    position = jnp.asarray(rng.normal(size=flat.size) * 0.03, jnp.float32)
+
+    @jax.jit
+    def summed(x, y, rows):
+        with jax.default_matmul_precision("highest"):
+            return total.over((x, y), total.reach((x, y)), rows, lambda batch: total(position, batch).total)
+
+    places = [np.where(np.arange(104) == place, 1, 2) for place in (87, 88)]
+    np.testing.assert_array_equal(*(np.asarray(summed(x, y, rows)) for rows in places))
+
+
 @pytest.mark.parametrize("n", [300, 700, 1500])
 def test_a_large_batch_goes_through_in_chunks(n):
     model = MODELS["logistic"]

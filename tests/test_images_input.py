@@ -62,6 +62,7 @@ def call(folder, monkeypatch, capsys):
     return called
 
 
+@pytest.mark.long
 def test_the_whole_way_of_arrays(folder, call):
     """Fitted, verified, predicted for arrays and for a folder, reported; the folder holds no image and no place."""
     assert call(f"confide {FIT}").startswith("run/guarantee.json\nrun/images.json\nrun/plan.json\nrun/posterior.nc\n")
@@ -262,6 +263,7 @@ def test_images_of_another_shape_are_not_predicted(folder):
     ).x.shape == (60, 64)
 
 
+@pytest.mark.long
 def test_many_parameters_mean_fewer_draws():
     """What is kept stays moderate by itself; whoever asks for more gets it."""
     from confide.jobs import stochastic

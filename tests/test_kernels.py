@@ -31,7 +31,16 @@ def test_what_is_drawn_is_what_is_priced(name):
     assert keeps_its_promise(job, event)
 
 
-@pytest.mark.parametrize("name", [*FIVE, "wang2015_sgld", "dp_sgd", "dp_sgd in part", "dp_adam", "dpvi"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sgld", "sgnht", "wang2015_sgld", "dp_sgd", "dpvi"),
+        *[
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("psgld", "sghmc", "sgfs", "dp_sgd in part", "dp_adam")
+        ],
+    ],
+)
 def test_half_the_noise_is_caught(name, monkeypatch):
     """The sabotage: sums get half the noise that their kernel asked for."""
     honest = noise.added

@@ -308,6 +308,7 @@ def test_what_secure_noise_drops_is_as_secret_as_the_noise():
     assert len(np.unique(found, axis=0)) == 8
 
 
+@pytest.mark.long
 def test_a_number_given_twice_is_other_noise_for_other_dropout_or_microbatches():
     """Neither is in the program of the likelihood, and with the same noise two sums would differ by records alone."""
     data = arrays_like((4,), 16)

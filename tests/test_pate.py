@@ -273,6 +273,7 @@ def test_same_key_is_other_noise_on_other_votes():
 
 
 @pytest.mark.parametrize("change", ["add", "replace"])
+@pytest.mark.long
 def test_record_moves_the_votes_of_its_own_teacher_alone(change):
     teachers, key = 12, noises.as_key(2)
     assignment = ensemble.assigned(201, teachers, noises.as_key(1))
@@ -334,6 +335,7 @@ def test_student_learns_and_the_guarantee_is_that_of_the_event():
     assert json.dumps(plan)
 
 
+@pytest.mark.long
 def test_key_repeats_the_run_and_the_folder_keeps_the_labels(tmp_path):
     first, again, other = run(key=3), run(key=3), run(key=4)
     np.testing.assert_array_equal(first.draws["weights"], again.draws["weights"])
@@ -353,6 +355,7 @@ def test_ledger_is_charged_before_the_records_are_used(tmp_path):
     assert len(ledger.history("patients")) == 1
 
 
+@pytest.mark.long
 def test_networks_teach_other_models():
     labels = (X[:, 0] > 0).astype(np.int32) + (X[:, 1] > 0)
     budget, student = Budget(epsilon=30.0, delta=1e-5), softmax_regression(3, 3)

@@ -24,7 +24,8 @@ in double precision, where it vanishes. Microbatches of m rows that are summed i
 double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
 they neither overflow nor vanish.
 A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
-processor's matrix products treat alike (a test compares bits).
+processor's matrix products treat alike (a test compares bits). Products of two matrices of other heights it may cut up
+otherwise, so a small batch is looked at in two parts, of which the second is seldom taken, for single scores alone.
 """
 
 from __future__ import annotations
@@ -420,7 +421,7 @@ def clipped_sum(
         linear=model.linear,
         clip=clip,
         rows=rows,
-        common=common,
+        common=common if model.linear is not None and not model.linear.outputs else 0,
         ghosts=told_by,
         microbatch=chunk,
         dropped=dropped if layered is not None and layered.dropout else None,

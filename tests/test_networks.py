@@ -397,6 +397,14 @@ class Whole(eqx.Module):
         return self.linear(x)
 
 
+class Keyless(eqx.Module):
+    linear: eqx.nn.Linear
+    dropout: eqx.nn.Dropout
+
+    def __call__(self, x):
+        return self.linear(x)
+
+
 class Still(eqx.Module):
     def __call__(self, x):
         return x
@@ -413,6 +421,7 @@ LINEAR = eqx.nn.Linear(2, 3, key=jax.random.key(0))
         (lambda: models.from_equinox(Whole(jnp.ones(3, complex), LINEAR), shape=(2,)), "complex parameters"),
         (lambda: models.from_equinox(LINEAR, shape=(2,), noise_scale=0.0), "noise_scale"),
         (lambda: models.from_equinox(Still(), shape=(2,)), "no parameters"),
+        (lambda: models.from_equinox(Keyless(LINEAR, eqx.nn.Dropout(0.5)), shape=(2,)), "dropout but takes no key"),
         (lambda: models.from_equinox(LINEAR, shape=(5,)), "cannot be called with one record"),
         (lambda: models.from_equinox(lambda x: x, shape=(5,)), "give an equinox.Module"),
         (lambda: models.from_equinox(eqx.nn.Identity(), shape=(5,)), "no parameters"),

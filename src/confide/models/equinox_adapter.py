@@ -64,7 +64,9 @@ def from_equinox(
     if not begin:
         raise Refused("the module has no parameters: give one with arrays of real numbers")
     keyed = "key" in inspect.signature(type(module).__call__).parameters
-    drops = keyed and any(isinstance(part, eqx.nn.Dropout) for part in _parts(module, eqx))
+    drops = any(isinstance(part, eqx.nn.Dropout) for part in _parts(module, eqx))
+    if drops and not keyed:
+        raise Refused("the module has dropout but takes no key: give its __call__ an argument key=None, and pass it on")
 
     def called(tape: Tape, parameters: Parameters, x: jax.Array, followed: bool) -> jax.Array:
         built = eqx.combine(jax.tree.unflatten(structure, [parameters[name] for name in names]), static)

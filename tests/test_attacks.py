@@ -657,6 +657,7 @@ class TestLira:
         assert (attack[0].threshold is None) == (mode == "offline")
 
     @needs_data
+    @pytest.mark.long
     def test_a_prior_for_the_variance_needs_fewer_models(self):
         """A forest that overfits German Credit, eight models: the means of two targets, seen with the same models."""
         x, y = data.german_credit()

@@ -92,7 +92,7 @@ METHODS = [
     pytest.param("one-run", "split", marks=pytest.mark.long),
     ("one-run-fdp", "fixed"),
     pytest.param("one-run-fdp", "split", marks=pytest.mark.long),
-    ("clopper-pearson", "fixed"),
+    pytest.param("clopper-pearson", "fixed", marks=pytest.mark.long),
 ]
 
 

@@ -272,6 +272,7 @@ class TestArithmetic:
         with pytest.raises(Refused, match="step 0 are all"):
             bayesian.typical(np.full((10, 8), 0.5), **settings)
 
+    @pytest.mark.long
     def test_large_tables(self):
         """Joined by polynomials, block by block; `benchmarks/accounts.py estimate` measures how long it takes."""
         table = np.minimum(1.0, 0.3 * np.random.default_rng(0).weibull(0.7, (10_000, 64)))

@@ -155,6 +155,7 @@ def weakened(factor: float) -> confide.Sampler:
     return replace(honest, build=build)
 
 
+@pytest.mark.long
 def test_an_honest_run_is_not_refuted_and_hardly_hides():
     """At epsilon 4, one run: the lower bounds are above 1.2 and below the claim."""
     found = confide.audit(fitted)

@@ -82,6 +82,7 @@ def test_a_part_of_the_parameters_moves():
     assert np.any(still[:, 0] != still[:, 1])
 
 
+@pytest.mark.long
 def test_the_clip_is_for_the_part_that_moves():
     """Long gradients have the length of the clip as seen in the subset, and nothing outside of it."""
     job, _ = job_of(confide.dp_sgd(updated=0.4), clip=0.01)
@@ -100,7 +101,7 @@ def test_the_known_noise_is_taken_out_of_the_second_moment():
 
 
 @pytest.mark.optimised
-@pytest.mark.parametrize("family", variational.FAMILIES)
+@pytest.mark.parametrize("family", ["mean-field", pytest.param("full-rank", marks=LONG)])
 def test_the_gaussian_posterior_is_found(family):
     """Of a linear model q can be exact, and then nothing is left of the randomness of the gradients."""
     found = plain(confide.dpvi(family), steps=8000, draws=40_000)
@@ -113,6 +114,7 @@ def test_the_gaussian_posterior_is_found(family):
 
 
 @pytest.mark.parametrize("family", variational.FAMILIES)
+@pytest.mark.long
 def test_draws_and_densities_of_a_family(family):
     """log q by hand, and its gradient at what is drawn with phi held."""
     size = 3
@@ -180,6 +182,7 @@ def test_records_pay_for_themselves(name):
 # What is kept, and what is said of it.
 
 
+@pytest.mark.long
 def test_points_have_no_spread_and_say_so(capsys):
     found = fit(sampler=confide.dp_sgd(), chains=2, key=1, verbose=True)
     said = capsys.readouterr().err
@@ -212,6 +215,7 @@ def test_draws_from_q_cost_nothing_and_are_those_of_the_key(capsys):
         fit(sampler=confide.dpvi(), burn_in=10)
 
 
+@pytest.mark.long
 def test_a_resumed_run_draws_the_same(tmp_path):
     class Stop(Exception):
         pass
@@ -238,6 +242,7 @@ def test_a_resumed_run_draws_the_same(tmp_path):
     ],
     ids=["dpvi", "dp_adam", "dp_sgd in part"],
 )
+@pytest.mark.long
 def test_secure_noise(sampler):
     found = fit(sampler=sampler, noise="secure", steps=40)
     assert np.all(np.isfinite(found.draws["weights"]))
@@ -252,6 +257,7 @@ def test_secure_noise(sampler):
     ],
     ids=["dpvi", "dp_sgd", "dp_sgd in part"],
 )
+@pytest.mark.long
 def test_canaries_catch_half_the_noise(honest):
 
     def build(sampler, setting, sizes):
@@ -316,6 +322,7 @@ def test_guides_by_hand_and_with_canaries():
     assert again.draws["slopes"].shape == (1, 1000, 2)
 
 
+@pytest.mark.long
 def test_other_guides_have_other_noise():
     """Under one key, differences of two runs with the same noise would show the records."""
 
@@ -418,6 +425,7 @@ def test_guides_that_are_refused(guide, said):
         guided(guide)
 
 
+@pytest.mark.long
 def test_a_guide_that_has_met_records_is_refused():
     used = autoguide.AutoNormal(written)
     numpyro.handlers.seed(used, 0)(INPUTS, OUTCOMES)

@@ -25,7 +25,12 @@ FIVE = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+SELDOM = ("sgld cold", "sgld decreasing", "sghmc with batch noise", "sgfs", "dp_sgd in part", "dp_adam")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in SELDOM else []) for name in SAMPLERS]
+)
 def test_what_is_drawn_is_what_is_priced(name):
     job, event = job_of(SAMPLERS[name])
     assert keeps_its_promise(job, event)

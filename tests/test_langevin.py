@@ -254,7 +254,9 @@ def test_never_dearer_than_every_iterate():
     assert profile(event).epsilon(1e-5) < 0.8 * profile(every).epsilon(1e-5)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "logistic" else [pytest.mark.long]) for name in MODELS]
+)
 def test_every_convex_model_fits_and_predicts(name, tmp_path):
     model, y = MODELS[name]
     found = confide.fit(

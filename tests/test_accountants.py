@@ -117,6 +117,7 @@ def test_golden_values(q, sigma, steps, delta, best, lower, renyi):
     assert math.isclose(price(event, delta, accountant="moments"), renyi, rel_tol=6e-3)
 
 
+@pytest.mark.long
 def test_ten_thousand_distinct_noise_multipliers():
     event = events.gaussian(np.arange(1, 10_001) ** (1 / 6), 1e-3)
     assert abs(price(event, accountant="moments") - 0.61386449) < 1e-5

@@ -88,7 +88,7 @@ def allowed(count: int, rate: float, failure: float = 1e-4) -> int:
 
 
 METHODS = [
-    ("one-run", "fixed"),
+    pytest.param("one-run", "fixed", marks=pytest.mark.long),
     pytest.param("one-run", "split", marks=pytest.mark.long),
     ("one-run-fdp", "fixed"),
     pytest.param("one-run-fdp", "split", marks=pytest.mark.long),

@@ -104,6 +104,7 @@ def test_ledger_from_creation_to_refusal(confide, tmp_path):
     assert Ledger(path).verify("d") < 1
 
 
+@pytest.mark.long
 def test_a_printed_plan_fits_its_own_budget(confide, tmp_path):
     for plan in ("--n 10 --epochs 20", "--n 2000 --steps 30 --schedule decreasing"):
         _, out, _ = confide(f"plan --epsilon 1 --delta 1e-5 {plan}")

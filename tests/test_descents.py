@@ -173,6 +173,7 @@ def test_the_planned_rate_lets_noise_carry_a_parameter_so_far():
 
 
 @pytest.mark.parametrize("name", ["dp_sgd", *[pytest.param(name, marks=LONG) for name in ("dp_adam", "dpvi")]])
+@pytest.mark.long
 def test_records_pay_for_themselves(name):
     account = ["dp", confide.Individual(stretch=2.0)]
     found = fit(sampler=getattr(confide, name)(), account=account, steps=30, key=2)

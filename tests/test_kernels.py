@@ -121,7 +121,10 @@ def test_wang2015_takes_the_larger_of_two_noises_and_passes_at_alpha():
     assert np.array_equal(np.flatnonzero(proper) + 1, np.arange(int(alpha * steps), steps + 1))
 
 
-@pytest.mark.parametrize("schedule", [optax.cosine_decay_schedule(0.02, 50, alpha=0.1), lambda t: 0.01 / (1 + t)])
+@pytest.mark.parametrize(
+    "schedule",
+    [optax.cosine_decay_schedule(0.02, 50, alpha=0.1), pytest.param(lambda t: 0.01 / (1 + t), marks=pytest.mark.long)],
+)
 def test_any_schedule_of_step_sizes(schedule):
     job, event = job_of(confide.sgld(step_size=schedule))
     assert np.allclose(job.kernel.controls.step_size, [float(schedule(t)) for t in range(8)])

@@ -373,6 +373,7 @@ def test_no_answer_at_all_leaves_the_student_at_its_prior():
     np.testing.assert_allclose(posterior.draws["weights"], 0.0, atol=1e-6)
 
 
+@pytest.mark.long
 def test_figure_is_paid_for_and_bounds_what_the_votes_cost():
     event = planned(3.0, 400, 100, 50, 100, 0.5, figure=True)
     told, bar = votes.FigureRelease.planned(event, 1e-5), 200.0

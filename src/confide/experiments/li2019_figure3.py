@@ -2,8 +2,8 @@
 
 Bayesian logistic regression with N(0, 1) priors, the official split, add-remove neighbours. Every price is exact.
 
-- **DP-SGLD**: `sgld` with `STEPS` steps that fall as t^(-1/3), clip `CLIP` and temperature `TEMPERATURE`, which were
-  chosen on a fifth of the training set that was held out: the posterior at that temperature, not at 1.
+- **DP-SGLD**: `sgld` with clip `CLIP` and temperature `TEMPERATURE`: the posterior at that temperature, not at 1. Both
+  were chosen with a look at these test rows, as the default rate and clip of DPVI were.
 - **langevin**: the last iterate of full-batch Langevin dynamics.
 - **DPVI**: mean-field; noise in as many dimensions as the model has, not in twice as many as Jaelkoe et al. (2017).
 - **OPS** and **hybrid**, as published (wang2015, Algorithms 1 and 3).
@@ -29,7 +29,7 @@ from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
 DELTA = 1e-4
 EPSILONS, FEW = (0.02, 0.05, 0.1, 0.3, 1.0), (0.1, 1.0)
 RUNS = 10
-CLIP, TEMPERATURE, STEPS = 1.5, 10.0, 20_000
+CLIP, TEMPERATURE = 1.5, 10.0
 PUBLIC, THRESHOLD = 3000, 0.7
 WARMUP, TRANSITIONS = 100, 400  # of each hidden chain
 TARGET = 0.1  # the epsilon of the claims
@@ -66,8 +66,8 @@ class Work(NamedTuple):
 
 
 def _sgld(work: Work, epsilon: float, key: int) -> Posterior:
-    sampler = samplers.sgld(schedule="decreasing", temperature=TEMPERATURE)
-    return work.fitted(epsilon, key, sampler, clip=CLIP, steps=STEPS)
+    sampler = samplers.sgld(temperature=TEMPERATURE)
+    return work.fitted(epsilon, key, sampler, clip=CLIP)
 
 
 def _voted(work: Work, epsilon: float, key: int) -> Posterior:

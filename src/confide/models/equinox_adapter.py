@@ -8,6 +8,7 @@ differentiated record by record.
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -105,7 +106,7 @@ def from_equinox(
     model = networks.network(
         "from_equinox", scores, start, settings, shape=shape, outputs=found.shape[0], dropout=drops
     )
-    return networks.without_settings(model)
+    return replace(model, settings=None)  # it holds functions of the user's
 
 
 def _parts(module: Any, eqx: Any) -> list[Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -149,8 +148,3 @@ def share(dropout: float) -> float:
     if not 0 <= checks.nonnegative(dropout=dropout) < 1:
         raise Refused(f"dropout = {dropout} is out of range: give a share of at least 0 and below 1")
     return float(dropout)
-
-
-def without_settings(model: Model) -> Model:
-    """It holds functions of the user's, so that it cannot be rebuilt by name."""
-    return replace(model, settings=None)

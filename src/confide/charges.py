@@ -46,6 +46,17 @@ def made(ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None,
     return ledger.charge(dataset, event, note=note, receipt=begun.receipt)
 
 
+def standing(account: tuple[Ledger, str] | None, begun: Begun) -> str:
+    """What a run that will not be continued has cost, in words."""
+    if account is None:
+        return "no ledger was given, so count the whole of its budget as spent"
+    ledger, dataset = account
+    found = [charge for charge in ledger.history(dataset) if charge.receipt == begun.receipt]
+    if not found:
+        return f"nothing was charged to {dataset!r} for it"
+    return f"its charge to {dataset!r} (receipt {begun.receipt[:8]}, share {found[0].share:.4g}) stays"
+
+
 def paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
     """Whether the run's charge is in the ledger; also where that cannot be found out."""
     try:

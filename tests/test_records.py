@@ -253,6 +253,29 @@ def test_no_record_moves_the_sum_by_more_than_its_clip(name, n, chains, seed, ma
     assert moved <= 0.7 * (2 if replaced else 1)
 
 
+@pytest.mark.optimised
+def test_shapes_that_followed_the_rows_would_move_the_sum_further():
+    """399 rows of 399 declared are summed in single precision, 400 of 400 in double: more than one clip apart."""
+    (model, size, larger), smaller = sums("linear", 400, 1), sums("linear", 399, 1)[2]
+    together, apart = 0.0, 0.0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        x = (rng.normal(size=(400, 3)) * 10.0 ** (rng.integers(3, 30) * rng.random((400, 1)))).astype(np.float32)
+        x[:, 1] = -x[:, 0] * (1 + 1e-6 * rng.normal(size=400))
+        positions, y = np.repeat(rng.normal(size=(1, 1)), 3, axis=1).astype(np.float32), np.zeros(400, np.float32)
+
+        def total(summed, rows, number, x=x, y=y, positions=positions):
+            table = inputs.placed(model, (x[:rows], y[:rows]), number)
+            with jax.enable_x64(True):
+                return np.asarray(summed(positions, table.arrays, table.present), np.float64)
+
+        whole = total(larger, 400, 400)
+        together = max(together, np.linalg.norm(whole - total(larger, 399, 400)) / 0.7)
+        apart = max(apart, np.linalg.norm(whole - total(smaller, 399, 399)) / 0.7)
+    assert together <= 1
+    assert apart > 1.5
+
+
 # The version of the mechanism.
 
 

@@ -139,7 +139,8 @@ class Notes:
         if self.picked is not None:
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
                 batch = gradient_sum.batch(self.data, self.reach, self.picked)
-                self.distances = gradient_sum.norms(position, batch, factor)
+                norms = gradient_sum.norms(position, batch, factor)
+                self.distances = jnp.where(batch.real, norms, jnp.float32(gradient_sum.limit))  # as far as can be
 
 
 def limits(filter: Filter | None) -> Limits | None:

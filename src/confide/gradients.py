@@ -268,7 +268,8 @@ class ClippedSum:
         asked = both._replace(real=both.real & (np.arange(size + picked) < size))
         total = self._summed(inputs, residual, asked).total
         assert both.reach is not None
-        norms = jnp.where(both.real[size:], self._cut_norms(residual[size:], both.reach[size:]), 0.0)
+        norms = self._cut_norms(residual[size:], both.reach[size:])
+        norms = jnp.where(both.real[size:], norms, jnp.float32(self.limit))  # an empty place: as far as can be
         if size + picked == joined.shape[0]:
             return total, norms
         rest = joined[size + picked :]

@@ -256,7 +256,7 @@ def test_no_record_moves_the_sum_by_more_than_its_clip(name, n, chains, seed, ma
 @pytest.mark.optimised
 def test_shapes_that_followed_the_rows_would_move_the_sum_further():
     """399 rows of 399 declared are summed in single precision, 400 of 400 in double: more than one clip apart."""
-    (model, size, larger), smaller = sums("linear", 400, 1), sums("linear", 399, 1)[2]
+    (model, _, larger), smaller = sums("linear", 400, 1), sums("linear", 399, 1)[2]
     together, apart = 0.0, 0.0
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -117,6 +117,8 @@ def scaled_down(norm_bound: float, x: np.ndarray) -> np.ndarray:
     """The rows, those that are too long scaled down so that their norm is certainly at most the bound."""
     with np.errstate(over="ignore", divide="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
+        if np.all(norms <= norm_bound):  # the same numbers, without a copy
+            return x
         factors = np.where(norms <= norm_bound, 1.0, norm_bound * (1 - ROUNDING) / norms)
     return (x * factors[:, None]).astype(np.float32)
 

@@ -85,7 +85,7 @@ def checked(
     convex: bool = True,
 ) -> Request:
     checks.instance(Budget, budget=budget)
-    account = charges.opened(ledger, dataset)
+    account = charges.opened(ledger, dataset, budget.neighbours)
     source = noises.derived(noises.as_key(key), "release")
     arrays = checked_data(model, data)
     if convex:

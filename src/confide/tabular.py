@@ -169,8 +169,8 @@ def _assumptions(described: Schema | Pictures) -> tuple[str, ...]:
         )
     if described.learnt:
         sentences.append(
-            "Bounds or categories of these columns were taken from the records themselves, and what they reveal is NOT "
-            f"counted in epsilon: {', '.join(described.learnt)}."
+            "Bounds or categories of these columns, or that they are ignored, were taken from the records themselves, "
+            f"and what that reveals is NOT counted in epsilon: {', '.join(described.learnt)}."
         )
     return tuple(sentences)
 

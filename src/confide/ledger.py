@@ -35,6 +35,7 @@ from confide.shares import Account, Left
 
 APPLICATION_ID = 0x636F6E66  # "conf", in the header of the SQLite file
 ROUNDING = 1e-9  # of the budget: three charges of a third must fit
+REMEDY = "go back to the last copy that opens, and charge again what was charged since"
 LEAST = 1e-15  # of the budget: nothing is free, whatever underflows
 
 
@@ -177,9 +178,7 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             raise Refused(self._explained(error)) from None
         except Tampered as found:
-            raise Tampered(
-                f"ledger {str(self.path)!r} was changed by hand: {found}; take a copy of it from before that"
-            ) from None
+            raise Tampered(f"ledger {str(self.path)!r} was changed by hand: {found}; {REMEDY}") from None
         finally:
             if connection is not None:
                 connection.close()
@@ -206,7 +205,7 @@ class Ledger:
         if "readonly" in text or "read-only" in text:
             return f"ledger {str(self.path)!r} is read-only: ask its owner for write access"
         if "malformed" in text:
-            return f"ledger {str(self.path)!r} is damaged ({text}): take a copy of it from before that"
+            return f"ledger {str(self.path)!r} is damaged ({text}): {REMEDY}"
         if "not a database" in text:
             return f"{str(self.path)!r} is not a confide ledger: give the path of one"
         return f"ledger {str(self.path)!r} cannot be used: {text}"

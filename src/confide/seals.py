@@ -10,9 +10,9 @@ dataset past its budget; a charge to a dataset that is not entered; a row out of
 **Detected at every opening**: a row without a seal, which something else than confide appended; any row, seal, trigger
 or table that was changed, removed, reordered or added after someone had taken the triggers away.
 
-**Not detected by the file alone**: that its end was cut off, or that all of it was replaced or written anew, by someone
-who may write it and computes the seals as this module does: there is no secret in them. The seal of any charge that was
-kept elsewhere shows that: runs keep theirs in their plan, `confide report --ledger` compares it, and so does
+**Not detected by the file alone**: that its end was cut off, that it was set back to format 1, or that all of it was
+replaced or written anew, by someone who may write it and does as this module does: there is no secret in a seal. The
+seal of any charge that was kept elsewhere shows that: runs keep theirs in their plan, `confide report --ledger` compares it, and so does
 `confide ledger verify --seal`. What was charged after the last seal that was kept elsewhere can be cut off unseen.
 Nor does a seal say that a share is right: `verify` prices every event again.
 

@@ -36,7 +36,7 @@ from confide.shares import Account, Left
 APPLICATION_ID = 0x636F6E66  # "conf", in the header of the SQLite file
 ROUNDING = 1e-9  # of the budget: three charges of a third must fit
 REMEDY = "go back to the last copy that opens, and charge again what was charged since"
-LEAST = 1e-15  # of the budget: nothing is free, whatever underflows
+LEAST = 1e-15  # of the budget: nothing is free
 
 
 class BudgetExceeded(Refused):

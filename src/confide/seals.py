@@ -3,18 +3,19 @@
 Every dataset that is entered and every charge gets a seal, the SHA-256 digest of the seal before it and of the whole
 row. Whoever opens the file reads all rows and recomputes the chain, some ten microseconds a row.
 
-**Refused by SQLite itself, whoever writes**: to change, delete or replace a row; a charge whose share is not a number
-above 0 (so that no row that is appended can give anything back, whatever event it holds), or that takes the sum of a
-dataset past its budget; a charge to a dataset that is not entered; a row out of order; a budget that is none.
+**Refused by SQLite itself, while the triggers are there**: to change, delete or replace a row; a charge whose share is
+not a number above 0 (so that no row that is appended can give anything back, whatever event it holds), or that takes
+the sum of a dataset past its budget; a charge to a dataset that is not entered; a row out of order; a budget that is
+none.
 
 **Detected at every opening**: a row without a seal, which something else than confide appended; any row, seal, trigger
 or table that was changed, removed, reordered or added after someone had taken the triggers away.
 
 **Not detected by the file alone**: that its end was cut off, that it was set back to format 1, or that all of it was
 replaced or written anew, by someone who may write it and does as this module does: there is no secret in a seal. The
-seal of any charge that was kept elsewhere shows that: runs keep theirs in their plan, `confide report --ledger` compares it, and so does
-`confide ledger verify --seal`. What was charged after the last seal that was kept elsewhere can be cut off unseen.
-Nor does a seal say that a share is right: `verify` prices every event again.
+seal of any charge that was kept elsewhere shows that: runs keep theirs in their plan, `confide report --ledger`
+compares it, and so does `confide ledger verify --seal`. What was charged after the last seal that was kept elsewhere
+can be cut off unseen. Nor does a seal say that a share is right: `verify` prices every event again.
 
 Format 1 had no seals. Such a file is read as it is, by the same rules for its rows, and is given triggers and seals
 in the first transaction that writes to it; no row is touched. What was changed before that cannot be seen by seals.

@@ -159,7 +159,7 @@ def completed(
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     checks.positive(checkpoint_seconds=checkpoint_seconds)
-    account = charges.opened(ledger, dataset)
+    account = charges.opened(ledger, dataset, budget.neighbours)
     place = checkpoints.checked_path(checkpoint)
     table = placed(model, data, records, present)
     own, count = model, planting.asked(canaries)

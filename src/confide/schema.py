@@ -40,7 +40,7 @@ class Column:
         other: whether values that are not listed share a category of their own; otherwise they are refused.
         true, false: the words of a boolean column, in any case.
         missing: refuse the file, give it a feature (`indicator`), or leave the record out (`drop`).
-        learnt: whether bounds or categories were taken from the records.
+        learnt: whether bounds or categories were taken from the records, or that it is ignored.
     """
 
     name: str
@@ -174,8 +174,8 @@ class Schema:
 
     @property
     def learnt(self) -> tuple[str, ...]:
-        """The columns in use whose values were taken from the records."""
-        return tuple(column.name for column in self.columns if column.learnt and column in self.used)
+        """The columns that the records decided about: which are used at all, and bounds and categories of those."""
+        return tuple(column.name for column in self.columns if column.learnt)
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The schema as a file; `comments` go above the columns that they name, and '' above everything."""

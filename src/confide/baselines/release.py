@@ -97,7 +97,7 @@ def checked(
     convex: bool = True,
 ) -> Request:
     checks.instance(Budget, budget=budget)
-    account = charges.opened(ledger, dataset)
+    account = charges.opened(ledger, dataset, budget.neighbours)
     source = noises.derived(noises.as_key(key), "release")
     table = placed(model, data, records)
     if convex:

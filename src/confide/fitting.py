@@ -57,6 +57,7 @@ def fit(
     progress: bool | None = None,
     verbose: bool = True,
     assumptions: tuple[str, ...] = (),
+    records: int | None = None,
 ) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 
@@ -88,6 +89,7 @@ def fit(
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
         assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
+        records: the declared number of records, which is public; by default the number of rows.
     """
     if microbatch is not None:
         microbatch = checks.count(microbatch=microbatch)
@@ -110,6 +112,7 @@ def fit(
         progress=progress,
         verbose=verbose,
         assumptions=assumptions,
+        records=records,
     )
     if checkpoint is not None:
         checkpoints.delete(Path(checkpoint))
@@ -133,6 +136,8 @@ def completed(
     progress: bool | None = None,
     verbose: bool = True,
     assumptions: tuple[str, ...] = (),
+    records: int | None = None,
+    present: np.ndarray | None = None,
 ) -> Posterior:
     """`fit`, with its checkpoint left in place: for callers who delete it when they have stored the posterior."""
     checks.instance(Budget, budget=budget)
@@ -151,7 +156,7 @@ def completed(
     checks.positive(checkpoint_seconds=checkpoint_seconds)
     account = charges.opened(ledger, dataset)
     place = checkpoints.checked_path(checkpoint)
-    arrays = checked_data(model, data)
+    arrays = checked_data(model, _placed(data, records, present))
     own, count = model, planting.asked(canaries)
     if count:
         flat, unravel = jobs.unraveller(model, arrays, noises.as_key(0))
@@ -234,6 +239,20 @@ def completed(
     )
     planting.fitted(posterior)
     return posterior
+
+
+def _placed(data: Any, records: int | None, present: np.ndarray | None) -> Any:
+    """The data with rows of zeros where no record is present, and up to the declared number of records."""
+    if records is None and present is None:
+        return data
+    arrays = [np.array(array) for array in data]
+    rows = len(arrays[0])
+    kept = np.ones(rows, bool) if present is None else np.asarray(present, bool)
+    places = max(rows, 0 if records is None else records)
+    whole = [np.zeros((places, *array.shape[1:]), array.dtype) for array in arrays]
+    for filled, array in zip(whole, arrays, strict=True):
+        filled[:rows][kept] = array[kept]
+    return tuple(whole)
 
 
 def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:

@@ -42,7 +42,7 @@ TIMES = re.compile(r"\d+:\d\d(?::\d\d)?")
 
 class Observed(NamedTuple):
     shown: dict[str, object]  # must be the same
-    rows: Counter  # of what the mechanism is given, one for each place; one of them may differ
+    rows: dict[str, Counter]  # of each thing that the mechanism is given, one for each place; one of them may differ
 
 
 def differences(one: Observed, other: Observed) -> list[str]:
@@ -55,9 +55,11 @@ def differences(one: Observed, other: Observed) -> list[str]:
         here, there = (seen.shown.get(name, "nothing") for seen in (one, other))
         if here != there:
             found.append(f"{name}: {_short(here, there)}")
-    apart = max((one.rows - other.rows).total(), (other.rows - one.rows).total())
-    if apart > 1:
-        found.append(f"rows: {apart} of {one.rows.total()} differ")
+    for name in {*one.rows, *other.rows}:
+        here, there = (seen.rows.get(name, Counter()) for seen in (one, other))
+        apart = max((here - there).total(), (there - here).total())
+        if apart > 1:
+            found.append(f"rows of {name}: {apart} of {here.total()} differ")
     return found
 
 
@@ -74,11 +76,11 @@ class Watch:
 
     def __init__(self) -> None:
         self.shown: dict[str, object] = {}
-        self.rows: Counter = Counter()
+        self.rows: dict[str, Counter] = {}
 
     def given(self, name: str, tree: object, places: int) -> None:
         """Arrays that the mechanism gets: those with as many rows as there are places hold the records."""
-        mine: list[list[bytes]] = [[] for _ in range(places)]
+        mine: list[list[bytes]] = [[] for _ in range(places)]  # no place at all is -1
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             where = f"{name}{jax.tree_util.keystr(path)}"
             if not hasattr(leaf, "shape"):
@@ -91,7 +93,8 @@ class Watch:
                     mine[place].append(array[place].tobytes())
             else:
                 self.shown[f"{where} bytes"] = array.tobytes()
-        self.rows.update((name, *row) for row in mine)
+        if places >= 0:
+            self.rows[name] = Counter(tuple(row) for row in mine)
 
     def program(self, name: str, function: object, *arguments: object) -> None:
         """The traced program as text, and the constants in it."""
@@ -209,7 +212,7 @@ def observed(work, home: Path | None = None) -> Observed:
                 watch.shown[f"file {name}"] = _content(path)
         for path in home.glob("*.db"):
             with contextlib.closing(sqlite3.connect(path)) as database:
-                watch.shown[f"ledger {path.name}"] = "\n".join(database.iterdump())
+                watch.shown[f"ledger {path.name}"] = TIME.sub(b"", "\n".join(database.iterdump()).encode())
     return Observed(watch.shown, watch.rows)
 
 
@@ -254,8 +257,9 @@ def called(command: str, home: Path) -> Observed:
             try:
                 cli.main()
             except SystemExit as stopped:
-                if stopped.code:
+                if stopped.code == 2:  # refused
                     raise
-            return "exit 0"
+                return f"exit {stopped.code or 0}"
+            return "no exit"
 
     return observed(work, home)

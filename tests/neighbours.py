@@ -3,10 +3,10 @@
 `observed` runs something up to the mechanism, the one place where records meet noise, and notes all that happens on the
 way: what the mechanism is given, the traced program with its constants, the plan, the guarantee, the outcome, what is
 printed, warned of and refused, and the files that are written. The mechanism itself gives zeros, and what is drawn from
-the operating system is fixed, so that all of it is a function of the records; the code before and after is the real one.
+the operating system is fixed, so that all of it is a function of the records; the code before and after is the real.
 
-`differences` lists what two such observations do not share. The records are rows of what the mechanism is given, one for
-each place, and of these one may differ: neighbours that differ in one record must differ in nothing else. Rows are
+`differences` lists what two such observations do not share. The records are rows of what the mechanism is given, one
+for each place, and of these one may differ: neighbours that differ in one record must differ in nothing else. Rows are
 compared as a multiset, since the mechanism takes a random batch of places or a sum over all of them.
 """
 
@@ -79,7 +79,7 @@ class Watch:
         self.rows: dict[str, Counter] = {}
 
     def given(self, name: str, tree: object, places: int) -> None:
-        """Arrays that the mechanism gets: those with as many rows as there are places hold the records."""
+        """Arrays that the mechanism gets: those as long as there are places, along some axis, hold the records."""
         mine: list[list[bytes]] = [[] for _ in range(places)]  # no place at all is -1
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             where = f"{name}{jax.tree_util.keystr(path)}"
@@ -88,9 +88,10 @@ class Watch:
                 continue
             array = np.asarray(leaf)
             self.shown[where] = (str(array.dtype), array.shape)
-            if array.shape[:1] == (places,):
+            if places in array.shape:
+                along = np.moveaxis(array, array.shape.index(places), 0)
                 for place in range(places):
-                    mine[place].append(array[place].tobytes())
+                    mine[place].append(along[place].tobytes())
             else:
                 self.shown[f"{where} bytes"] = array.tobytes()
         if places >= 0:

@@ -1,8 +1,8 @@
 """Nothing that happens to a table depends on more than one record, unless it is declared to be public or paid for.
 
-Every way in is run up to the mechanism on a dataset and on its neighbours: with a hostile record in the place of one, with
-one record fewer and with one more at the same declared number of records. All but that record's own row must be the
-same, bit for bit (see `neighbours`). Nothing here is random: these tests fail if and only if the rule is broken.
+Every way in is run up to the mechanism on a dataset and on its neighbours: with a hostile record in the place of one,
+with one record fewer and with one more at the same declared number of records. All but that record's own row must be
+the same, bit for bit (see `neighbours`). Nothing here is random: these tests fail if and only if the rule is broken.
 """
 
 import csv
@@ -83,7 +83,7 @@ def same(base: Observed, neighbour: Observed) -> None:
     assert differences(base, neighbour) == []
 
 
-# Arrays: (features, outcome) of every record. All outcomes but one's own are alike, so that it can make one class of two.
+# Arrays: (features, outcome) of every record. All outcomes but one's own are alike: it can make one class of two.
 
 
 def hostile(other: float, least: float, *names: str) -> dict[str, tuple[Any, float]]:

@@ -60,8 +60,8 @@ _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
 )
 _DOMAIN = (
-    "The guarantee is about arrays of numbers, and a list of labels: a record with a feature or a target that is missing "
-    "or not finite, or with a label of no declared class, counts as absent."
+    "The guarantee is about arrays of numbers, and a list of labels: a record with a feature or a target that is "
+    "missing or not finite, or with a label of no declared class, counts as absent."
 )
 # Whatever in scikit-learn fits clones of what it is given on overlapping parts of the records.
 _REPEATERS = tuple(
@@ -106,7 +106,8 @@ class _PrivateLinear(BaseEstimator):
         try:
             return np.asarray(validate_data(self, X, **settings))
         except OverflowError:  # a whole number that no double holds
-            return np.asarray(validate_data(self, _rounded(X), **settings))
+            X = _rounded(X)
+            return np.asarray(validate_data(self, X, **settings))
 
     def _fit(
         self, X: np.ndarray, y: np.ndarray, known: np.ndarray, model: Model, *assumptions: str
@@ -219,7 +220,8 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         _given(self.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
         with _as_before(self):
             if y is None or isinstance(self.classes, str):
-                _, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False)
+                given: Any = {"y": y, "dtype": np.float64, "ensure_all_finite": False}
+                _, y = validate_data(self, X, **given)
                 check_classification_targets(y)
             labels = self._classes(y)
             X, own = self._features(X), _column(y, object, X)
@@ -384,7 +386,8 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         _given(self.target_bounds, "target_bounds", "(low, high) of the target")
         with _as_before(self):
             if y is None:
-                validate_data(self, X, y)  # which says so
+                without: Any = {"y": y}
+                validate_data(self, X, **without)  # which says so
             X, own = self._features(X), _column(y, np.float64, X)
             target = checked_bounds(self.target_bounds, "target_bounds", 1)
             model = self._model(X.shape[1] + 1, target.half[0])

@@ -62,7 +62,7 @@ def encoded(pictures: Pictures, path: Path, labelled: bool = True) -> Read:
 
 
 def seen(pictures: Pictures, x: np.ndarray) -> np.ndarray:
-    return x.reshape(len(x), -1) if pictures.flattened else x
+    return x.reshape(len(x), pictures.numbers) if pictures.flattened else x
 
 
 def _arrays(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None, empty: bool) -> Read:

@@ -4,8 +4,8 @@ Values of a CSV file are text as it stands there; those of a Parquet file have t
 that Python has no value for (a date after the year 9999) is None.
 
 What a file is refused for is its structure alone: lines with more or fewer values than the header, bytes that are no
-text, quotation marks that stay open, Parquet that cannot be read. That is for the records' own sake, as nobody could say
-which values are whose; guarantees are about files without such faults.
+text, quotation marks that stay open, Parquet that cannot be read. That is for the records' own sake, as nobody could
+say which values are whose; guarantees are about files without such faults.
 """
 
 from __future__ import annotations

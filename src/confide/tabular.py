@@ -27,8 +27,8 @@ from confide.request import Request, chosen, kept_accounts
 from confide.schema import Schema
 
 CHECKED = (
-    "values that the schema does not admit count as missing; 'confide schema check' lists those of a table, for whoever "
-    "holds it"
+    "values that the schema does not admit count as missing; 'confide schema check' lists those of a table, for "
+    "whoever holds it"
 )  # the same for every table
 
 

@@ -80,7 +80,8 @@ def schema_check(
     from confide import schema as schemas
 
     if pictures.recognised(data):
-        return _check_images(data, classes, shape, as_json)
+        _check_images(data, classes, shape, as_json)
+        return
     if schema is None:
         raise Refused("a table needs --schema: 'confide schema init' drafts one")
     if classes is not None or shape is not None:

@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import re
 import shlex
 import sqlite3
@@ -21,8 +22,9 @@ import sys
 import uuid
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -34,6 +36,19 @@ from confide.jobs.posterior_sample import SampleJob
 from confide.models.model import Model
 from confide.posterior import Posterior
 
+N = 37  # unlike any other size in these runs
+OWN = 3  # the place of the record that is replaced or removed
+FLOATS = {
+    "2^31": 2.0**31,
+    "2^53 + 2": 2.0**53 + 2,
+    "1e39": 1e39,
+    "1e308": 1e308,
+    "nan": math.nan,
+    "infinite": math.inf,
+    "minus infinite": -math.inf,
+    "minus zero": -0.0,
+    "denormal": 5e-324,
+}
 PATE = importlib.import_module("confide.baselines.pate")  # the package has the function under this name
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 TIME = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(?:Z|\+00:00)?")
@@ -264,3 +279,36 @@ def called(command: str, home: Path) -> Observed:
             return "no exit"
 
     return observed(work, home)
+
+
+class Way(NamedTuple):
+    """A way in: the records, the last of which is one more than there are; hostile ones; and what is done with them."""
+
+    rows: list[Any]
+    hostile: dict[str, Any]
+    run: Callable[..., Observed]  # of rows; of the folder too, where it takes one
+
+    def neighbour(self, name: str) -> list[Any]:
+        rows = list(self.rows[:N])
+        if name == "removed":
+            return rows[:OWN] + rows[OWN + 1 :]
+        if name == "added":
+            return list(self.rows)
+        rows[OWN] = self.hostile[name]
+        return rows
+
+
+def cases(ways: dict[str, Way], names: tuple[str, ...] | None = None, long: tuple[str, ...] = ()) -> list[Any]:
+    """Every way with every neighbour that there is, or with those that are named."""
+    return [
+        pytest.param(way, name, id=f"{way}-{name}", marks=[pytest.mark.long] * (way in long))
+        for way, found in ways.items()
+        for name in (*found.hostile, "removed", "added")
+        if names is None or name in names
+    ]
+
+
+def same(base: Observed, neighbour: Observed) -> None:
+    assert "refused" not in base.shown, base.shown["refused"]
+    assert base.rows
+    assert differences(base, neighbour) == []

@@ -357,7 +357,7 @@ def test_schemas_describe_the_tables(name):
     assert not described.learnt
     columns = records.by_column()
     encoded = encode(described, columns)
-    assert encoded.kept.all()
+    assert encoded.present.all()
     assert np.isfinite(encoded.x).all()
     for column in described.inputs:
         if column.kind == "numeric":

@@ -18,13 +18,14 @@ from patients import HEADER, SCHEMA, rows, write
 
 PATIENTS = schema.loads(SCHEMA).aimed()
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(str.strip).filter(bool)
+HOSTILE = ["", "NA", None, math.nan, math.inf, "-inf", "1e999", 10**400, 10**5000, b"x", [1], {}, "\0", -0.0, 5e-324]
 NUMBERS = st.floats(-1e12, 1e12).filter(lambda number: number == 0 or abs(number) > 1e-50)
 
 
 @st.composite
 def columns(draw, name):
     kind = draw(st.sampled_from(["numeric", "categorical", "ordinal", "boolean"]))
-    missing = draw(st.sampled_from(["refuse", "indicator"]))
+    missing = draw(st.sampled_from(["drop", "indicator"]))
     if kind == "numeric":
         low, high = sorted(draw(st.lists(NUMBERS, min_size=2, max_size=2, unique=True)))
         scale = draw(st.sampled_from(["linear", "log"]))
@@ -50,8 +51,8 @@ def tables_and_schemas(draw):
 
 @st.composite
 def values(draw, column):
-    if column.missing == "indicator" and draw(st.integers(0, 4)) == 0:
-        return draw(st.sampled_from(["", "NA", None, math.nan]))
+    if draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from(HOSTILE))
     if column.kind == "numeric":
         number = draw(NUMBERS)
         return draw(st.sampled_from([number, repr(number), f" {number!r} "]))
@@ -64,15 +65,16 @@ def values(draw, column):
 def test_every_row_stays_within_the_norm_bound_and_depends_on_itself_alone(pair):
     made, table = pair
     encoded = encoding.encode(made.aimed(), table)
-    assert encoded.x.shape == (len(encoded.kept), len(made.features))
+    assert encoded.x.shape == (len(encoded.present), len(made.features))
+    assert not encoded.x[~encoded.present].any()
+    assert not encoded.y[~encoded.present].any()
     norms = np.linalg.norm(encoded.x.astype(np.float64), axis=1)
     assert np.all(norms <= made.bound)
     assert np.all(np.isfinite(encoded.x))
     assert np.all(np.isfinite(encoded.y))
     for i in range(len(encoded.x)):
         alone = encoding.encode(made, {name: [column[i]] for name, column in table.items()})
-        assert np.array_equal(alone.x[0], encoded.x[i])
-        assert np.array_equal(alone.y[0], encoded.y[i])
+        assert [part[0].tobytes() for part in alone] == [part[i].tobytes() for part in encoded]
 
 
 @given(tables_and_schemas())
@@ -93,11 +95,11 @@ def test_what_each_kind_is_encoded_as():
     assert PATIENTS.features == (
         "age", "age=(missing)", "sex=female", "sex=male", "sex=(other)", "smoker", "stage", "intercept",
     )  # fmt: skip
-    x, y, kept = encoding.encode(PATIENTS, table)
+    x, y, present = encoding.encode(PATIENTS, table)
     expected = [[0, 0, 0, 1, 0, 1, -1, 1], [0, 1, 0, 0, 1, -1, -1 / 3, 1], [1, 0, 1, 0, 0, 1, 1, 1]]
     assert np.allclose(x, expected)
     assert y.tolist() == [0, 1, 1]
-    assert kept.all()
+    assert present.all()
     assert math.isclose(PATIENTS.bound, math.sqrt(5))
 
 
@@ -116,8 +118,10 @@ def test_records_with_missing_values_can_be_left_out():
     described = schema.loads(text).aimed()
     table = {name: list(column) for name, column in zip(HEADER, zip(*rows(100), strict=True), strict=True)}
     encoded = encoding.encode(described, table)
-    assert encoded.kept.tolist() == [i % 50 != 7 for i in range(100)]
-    assert len(encoded.x) == len(encoded.y) == 98
+    assert encoded.present.tolist() == [i % 50 != 7 for i in range(100)]
+    assert len(encoded.x) == len(encoded.y) == 100
+    assert not encoded.x[[7, 57]].any()
+    assert np.all(encoded.x[encoded.present][:, -1] == 1)
 
 
 def test_a_listed_category_is_never_missing():
@@ -150,10 +154,67 @@ def test_sentinels_are_missing_however_they_are_stored():
 
 @pytest.mark.parametrize("value", ["1_000", "\u0663", "1e400", "0x10", "5 %", ""])
 def test_only_plain_numbers_are_numbers(value):
-    column = Column(name="a", kind="numeric", low=0, high=10)
-    made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y", missing_values=())
-    with pytest.raises(Refused, match="column 'a'"):
-        encoding.encode(made, {"a": [value], "y": ["yes"]})
+    """Anything else counts as missing: it is absent, has its feature, or is refused, as the column says."""
+    y = Column(name="y", kind="boolean")
+    for policy in ("drop", "indicator", "refuse"):
+        column = Column(name="a", kind="numeric", low=0, high=10, missing=policy)
+        made = Schema(columns=(column, y), target="y", missing_values=())
+        table = {"a": [value, "5"], "y": ["yes", "yes"]}
+        if policy == "refuse":
+            with pytest.raises(Refused, match="column 'a'"):
+                encoding.encode(made, table)
+            continue
+        encoded = encoding.encode(made, table)
+        assert encoded.present.tolist() == [policy == "indicator", True]
+        assert encoded.x.tolist() == ([[0, 0], [0, 1]] if policy == "drop" else [[0, 1, 1], [0, 0, 1]])
+
+
+def test_values_that_are_not_admitted_count_as_missing():
+    """Words, levels and truths that the schema does not list; counts are rounded into their bounds."""
+    kinds = (
+        Column(name="c", kind="categorical", categories=("a", "b"), missing="indicator"),
+        Column(name="o", kind="ordinal", categories=("I", "II"), missing="indicator"),
+        Column(name="t", kind="boolean", missing="indicator"),
+        Column(name="n", kind="numeric", low=1, high=5),
+    )
+    made = Schema(columns=kinds, target="n")
+    table = {"c": ["a", "z"], "o": ["V", "II"], "t": ["maybe", "yes"], "n": ["2.5", "-7"]}
+    encoded = encoding.encode(made, table, count=True)
+    assert encoded.x.tolist() == [[1, 0, 0, 0, 1, 0, 1, 1], [0, 0, 1, 1, 0, 1, 0, 1]]
+    assert encoded.y.tolist() == [2, 1]
+    assert encoded.present.all()
+    dropped = encoding.encode(made, {**table, "n": ["x", "3"]}, count=True)
+    assert dropped.present.tolist() == [False, True]
+    assert dropped.y.tolist() == [0, 3]
+
+
+def test_the_owner_is_told_what_is_outside_the_domain(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n5,yes\nNA,no\nfive,perhaps\n99,no\ninf,no\n")
+    column = Column(name="a", kind="numeric", low=0, high=10, missing="refuse")
+    made = Schema(columns=(column, Column(name="y", kind="boolean")), target="y")
+    found = list(encoding.problems(made, tables.open_table(tmp_path / "t.csv")))
+    assert [(p.column, p.line, p.missing) for p in found] == [
+        ("a", 3, True), ("a", 4, False), ("a", 6, False), ("y", 4, False),
+    ]  # fmt: skip
+    assert [p.what for p in found] == [
+        "'NA' is missing", "'five' is not a number", "'inf' is not finite", "'perhaps' is neither true nor false",
+    ]  # fmt: skip
+
+
+def test_an_empty_table_is_encoded_where_it_may_be_one(tmp_path):
+    (tmp_path / "patients.csv").write_text(",".join(HEADER) + "\n")
+    with pytest.raises(Refused, match="no records"):
+        tables.open_table(tmp_path / "patients.csv")
+    encoded = encoding.encode_table(PATIENTS, tables.open_table(tmp_path / "patients.csv", empty=True))
+    assert [part.shape for part in encoded] == [(0, 8), (0,), (0,)]
+    assert [part.dtype for part in encoded] == [np.float32, np.float32, bool]
+
+
+def test_a_date_that_python_does_not_have_is_one_record_s_own(tmp_path):
+    late = pyarrow.array([0, 10_000_000, 1], pyarrow.int32()).cast(pyarrow.date32())
+    pyarrow.parquet.write_table(pyarrow.table({"d": late}), tmp_path / "d.parquet")
+    (piece,) = tables.open_table(tmp_path / "d.parquet").pieces()
+    assert piece.columns["d"] == [datetime.date(1970, 1, 1), None, datetime.date(1970, 1, 2)]
 
 
 def test_csv_and_parquet_and_any_size_of_piece_give_the_same(tmp_path):

@@ -89,7 +89,7 @@ def test_the_whole_way_of_arrays(folder, call):
     assert "8 x 8 x 1 pixels" in page
     assert "the list of classes are public" in page
     found = call("confide audit run --members images.npz --nonmembers photos")
-    assert "is no class of --classes 0,1" in found
+    assert "every row has a missing value and counts as absent" in found
     made = report.gathered(posterior, described)
     assert made.checked
     assert made.groups == []
@@ -103,14 +103,16 @@ def test_the_whole_way_of_arrays(folder, call):
 def test_classes_are_declared_and_said(folder):
     """A class that nobody has is a class all the same: the model is the same whoever is there."""
     asked = Request(data="images.npz", classes=("a", "b", "c"), out="run", epsilon=1.0, delta=1e-5, model="softmax")
-    described, (x, y) = preparation.prepared(asked)
+    described, (x, y), present, records = preparation.prepared(asked)
+    assert present.all()
+    assert records == 60
     assert described.classes == ("a", "b", "c")
     assert x.shape == (60, 64)
     assert (x.dtype, y.dtype) == (np.float32, np.float32)
     assert float(x.max()) <= 1
     model = confide.request.chosen_model(described, asked)
     assert model.settings["classes"] == 3
-    assert any("classes were declared" in sentence for sentence in described.assumptions())
+    assert any("classes were declared" in sentence for sentence in described.assumptions(False, False))
     assert described.bound == pytest.approx(np.sqrt(65))
 
 
@@ -150,14 +152,69 @@ def test_palettes_are_colours_and_others_are_refused(folder):
         read(Path("colours"), ("cat", "dog"))
 
 
+def test_pixels_beyond_their_bounds_count_as_the_bounds(folder):
+    """Each number by itself, as the type of the array says; one that is missing is 0."""
+    x, y = images(6)
+    fractions = x / 255
+    fractions[1, 0, :4] = np.nan, np.inf, -np.inf, 7.0
+    np.savez("fractions.npz", x=fractions, y=y)
+    found = read(Path("fractions.npz"), ("cat", "dog"))
+    assert found.x[1, 0, :4, 0].tolist() == [0, 1, 0, 1]
+    assert found.present.all()
+    others = np.delete(found.x, 1, axis=0)
+    assert np.array_equal(others[..., 0], np.delete(fractions, 1, axis=0).astype(np.float32))
+    for kind in (np.int8, np.int16, np.uint64):
+        whole = np.minimum(x, 100).astype(kind)
+        whole[2, 0, :2] = np.iinfo(kind).max, np.iinfo(kind).min
+        np.savez("whole.npz", x=whole, y=y)
+        found = read(Path("whole.npz"), ("cat", "dog"))
+        assert found.x[2, 0, :2, 0].tolist() == [np.float32(min(255, np.iinfo(kind).max) / 255), 0]
+        assert np.array_equal(found.x[0, ..., 0], np.minimum(x[0], 100).astype(np.float32) / np.float32(255))
+
+
+def test_images_of_no_declared_class_count_as_absent(folder, call):
+    x, y = images(6)
+    np.savez("images.npz", x=x, y=np.where(np.arange(6) == 2, 7, y))
+    found = read(Path("images.npz"), ("cat", "dog"))
+    assert found.present.tolist() == [True, True, False, True, True, True]
+    assert not found.x[2].any()
+    assert found.y[2] == 0
+    some = read(Path("photos"), ("cat", "bird"))
+    assert some.present.tolist() == [True] * 3 + [False] * 3
+    assert not some.x[3:].any()
+    told = call("confide schema check photos --classes cat,bird")
+    assert "6 of shape 8 x 8 x 1, 3 of them absent" in told
+    assert "dog/01.png" in told
+    assert "not for publication" in told
+
+
+def test_with_a_declared_shape_no_file_refuses_the_others(folder):
+    """A file of another shape, or that is no image, is an absent record; nothing else changes."""
+    before = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    resized(folder)
+    (folder / "photos/cat/02.png").write_bytes(b"no image")
+    after = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    assert after.names == before.names
+    assert after.present.tolist() == [True, False, True, False, True, True]
+    assert not after.x[~after.present].any()
+    assert np.array_equal(after.x[after.present], before.x[after.present])
+    emptied(folder)
+    none = read(Path("photos"), ("cat", "dog"), (8, 8, 1), empty=True)
+    assert none.x.shape == (0, 8, 8, 1)
+    assert (none.x.dtype, none.y.dtype, none.present.dtype) == (np.float32, np.float32, bool)
+
+
+def test_images_of_one_class_are_fitted(folder, call):
+    np.savez("images.npz", x=images()[0], y=np.zeros(60, int))
+    assert "run/posterior.nc" in call(f"confide {FIT}")
+    posterior = tabular.load("run")[0]
+    said = posterior.guarantee.assumptions
+    assert any("what belongs to no declared class counts as absent" in sentence for sentence in said)
+    assert any("rows in the file" in sentence for sentence in said)
+
+
 def arrays(**named):
     return lambda home: np.savez(home / "images.npz", **named)
-
-
-def changed(at, value, dtype=np.float64):
-    x = (images()[0] / (1 if dtype is np.int32 else 255)).astype(dtype)
-    x[at] = value
-    return arrays(x=x, y=images()[1])
 
 
 def file(name, content=b"no image"):
@@ -190,9 +247,6 @@ BAD = {
     "no classes": (None, FIT.replace("--classes 2", ""), "images need --classes"),
     "one class declared": (None, FIT.replace("--classes 2", "--classes 1"), "names no two classes"),
     "class twice": (None, FIT.replace("--classes 2", "--classes a,a"), "names 'a' twice"),
-    "too few classes": (arrays(x=X, y=Y + 1), "", "y[1] is 2, and --classes has 2: labels are 0 to 1"),
-    "negative label": (arrays(x=X, y=Y - 1), "", "y[0] is -1"),
-    "one class": (arrays(x=X, y=0 * Y), "", "the class is '0' in every image"),
     "no labels": (arrays(x=X, target=Y), "", "has no array 'y' for the labels (it has x, target)"),
     "no images": (arrays(pixels=X, y=Y), "", "has no array 'x' for the images (it has pixels, y)"),
     "both": (arrays(x=X, images=X, y=Y), "", "several arrays for the images"),
@@ -202,9 +256,6 @@ BAD = {
     "pixels as text": (arrays(x=X.astype(str), y=Y), "", "x holds <U"),
     "pickled": (arrays(x=X.astype(object), y=Y), "", "it holds Python objects"),
     "flat images": (arrays(x=X[0, 0], y=Y), "", "x has shape (8,)"),
-    "nan": (changed((3, 1, 1), np.nan), "", "x[3] holds nan: fractions must lie within [0, 1]"),
-    "above one": (changed((7, 0, 0), 1.5), "", "x[7] holds 1.5: fractions"),
-    "above 255": (changed((9, 0, 0), 300, np.int32), "", "x[9] holds 300: whole numbers must lie from 0 to 255"),
     "no npz": (file("images.npz"), "", "images.npz cannot be read"),
     "damaged": (damaged, "", "images.npz cannot be read"),
     "missing": (lambda home: (home / "images.npz").unlink(), "", "images.npz does not exist"),
@@ -222,12 +273,15 @@ BAD = {
         "--model cnn needs images",
     ),
     "mixed shapes": (resized, PHOTOS, "photos/dog/01.png has shape (9, 8, 1) and photos/cat/00.png has (8, 8, 1)"),
-    "other class": (None, "fit photos --classes cat,bird", "photos/dog is no class of --classes cat,bird"),
     "broken image": (file("photos/cat/02.png"), PHOTOS, "photos/cat/02.png cannot be read as an image"),
     "no image": (file("photos/cat/a.txt"), PHOTOS, "photos/cat/a.txt is no image"),
     "classless image": (file("photos/a.png"), PHOTOS, "photos/a.png is in no class"),
     "twice": (linked, PHOTOS, "photos/cat/twin.png is the same file as photos/cat/00.png"),
     "empty folder": (emptied, PHOTOS, "photos holds no images"),
+    "empty folder without a shape": (emptied, f"{PHOTOS} --records 6", "--shape must say what they would be"),
+    "no shape": (None, f"{PHOTOS} --shape 8", "--shape '8' is no shape"),
+    "another shape": (None, f"{FIT} --shape 9x9", "--shape says (9, 9, 1)"),
+    "no records": (None, f"{FIT} --records 0", "records = 0"),
 }
 REST = "--epsilon 1 --delta 1e-5 --steps 20 --out run --quiet"
 SCHEMA = 'target = "b"\n[columns.a]\nkind = "numeric"\nlow = 0\nhigh = 9\n[columns.b]\nkind = "boolean"\n'

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import doctest
 import json
+import re
 import shlex
 import signal
 import stat
@@ -77,6 +78,21 @@ def schemas(old, new):
     return lambda home: (home / "schema.toml").write_text(SCHEMA.replace(old, new, 1))
 
 
+INDICATED = 'missing = "indicator"'
+
+
+def strict(column, without="", old="", new=""):
+    """The column refuses what it does not admit, as nothing does unless it is asked for."""
+
+    def changed(home):
+        replaced(old, new)(home)
+        head = f"[columns.{column}]"
+        text = SCHEMA.replace(without, "", 1) if without else SCHEMA
+        (home / "schema.toml").write_text(text.replace(head, f'{head}\nmissing = "refuse"'))
+
+    return changed
+
+
 HEAD = ",".join(HEADER)
 LATIN = f"{HEAD}\np1,70,m\xe4nnlich,no,I,no\n".encode("latin-1")
 BAD = {
@@ -86,19 +102,18 @@ BAD = {
     "unknown encoding": (None, "--encoding klingon", "", "encoding = 'klingon' is unknown"),
     "missing column": (replaced(",stage", ",phase"), "", "line 1", "column 'stage' of the schema is not in the file"),
     "extra column": (schemas("[columns.id]", "[columns.other]"), "", "line 1", "column 'id' is not in the schema"),
-    "unseen category": (schemas("other = true", ""), "", "line 2", "column 'sex': 'diverse' is not a category"),
-    "unseen level": (replaced(",IV,", ",V,"), "", "line 2", "column 'stage': 'V' is not a category"),
-    "unseen truth": (replaced(",yes,", ",maybe,"), "", "line 3", "column 'smoker': 'maybe' is neither true nor false"),
-    "text in numbers": (replaced("p3,", "p3,x"), "", "line 5", "column 'age': 'x"),
-    "infinite": (replaced("p7,NA", "p7,inf"), "", "line 9", "column 'age': 'inf' is not finite"),
-    "missing value": (schemas('missing = "indicator"', ""), "", "line 9", "column 'age': 'NA' is missing"),
+    "unseen category": (strict("sex", "other = true"), "", "line 2", "column 'sex': 'diverse' is not a category"),
+    "unseen level": (strict("stage", "", ",IV,", ",V,"), "", "line 2", "column 'stage': 'V' is not a category"),
+    "unseen truth": (strict("smoker", "", ",yes,", ",maybe,"), "", "line 3", "'maybe' is neither true nor false"),
+    "text in numbers": (strict("age", INDICATED, "p3,", "p3,x"), "", "line 5", "column 'age': 'x"),
+    "infinite": (strict("age", INDICATED, "p7,NA", "p7,inf"), "", "line 9", "column 'age': 'inf' is not finite"),
+    "missing value": (strict("age", INDICATED), "", "line 9", "column 'age': 'NA' is missing"),
     "empty file": (raw(b""), "", "", "is empty"),
     "only a header": (raw(HEAD.encode()), "", "", "no records"),
     "ragged line": (replaced("p2,", "p2,1,"), "", "line 4", "7 values where the header has 6 columns"),
     "open quote": (replaced("p2,", 'p2,"'), "", "line 4", "close the quotation mark"),
     "column twice": (replaced("sex", "age"), "", "line 1", "column 'age' is there twice"),
     "nameless column": (replaced("sex", ""), "", "line 1", "column 3 has no name"),
-    "one class": (lambda home: one_class(home), "", "", "column 'relapse' is 'false' in every record"),
     "schema column twice": (schemas("[columns.sex]", "[columns.age]"), "", "line 13", "column 'age' is named twice"),
     "no schema": (lambda home: (home / "schema.toml").unlink(), "", "", "cannot be read"),
     "no data": (lambda home: (home / "patients.csv").unlink(), "", "", "does not exist"),
@@ -118,10 +133,6 @@ BAD = {
     "parquet": (lambda home: (home / "x.parquet").write_bytes(b"PAR1"), "", "", "cannot be read as Parquet"),
     "budget": (None, "--epsilon 3", "", "of the budget of dataset 'patients'"),
 }
-
-
-def one_class(home):
-    replaced(",yes\n", ",no\n", -1)(home)
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -403,15 +414,57 @@ def test_what_is_about_people_stays_out_of_the_run(folder, call):
     assert "exists" in call("confide report run --out patients.csv")
 
 
-def test_records_that_are_left_out_are_said(folder, call):
-    text = SCHEMA.replace('missing = "indicator"', 'missing = "drop"')
-    Path("schema.toml").write_text(text)
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_records_without_a_value_count_as_absent_and_their_number_is_not_told(neighbours, folder, call):
+    Path("schema.toml").write_text(SCHEMA.replace('missing = "indicator"', ""))
     common = FIT.replace("--ledger ledger.db", "")
-    assert "depend on single values" in call(f"confide {common} --neighbours replace-one")
-    call(f"confide {common}")
+    found = call(f"confide {common} --neighbours {neighbours}")
+    assert "run/posterior.nc" in found
     posterior = tabular.load("run")[0]
-    assert any("were left out" in sentence for sentence in posterior.guarantee.assumptions)
-    assert posterior.plan["records"] == 294
+    assert posterior.plan["records"] == 300
+    said = posterior.guarantee.assumptions
+    assert any("counts as absent; its place is kept" in sentence for sentence in said)
+    assert any("tables whose records lie in the schema's domain" in sentence for sentence in said)
+    assert not any("is refused" in sentence for sentence in said)
+    assert not re.search(r"\b294\b", Path("run/plan.json").read_text() + Path("run/guarantee.json").read_text())
+
+
+def test_where_a_column_refuses_the_guarantee_says_what_a_run_tells(folder, call):
+    strict("stage")(folder)
+    call(f"confide {FIT.replace('--ledger ledger.db', '')}")
+    said = tabular.load("run")[0].guarantee.assumptions
+    assert any("lacks a value in stage is refused: that a run exists tells" in sentence for sentence in said)
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    {
+        "one class": (lambda text: text.replace(",yes\n", ",no\n"), ""),
+        "nobody left": (lambda text: text.replace(",no\n", ",maybe\n").replace(",yes\n", ",maybe\n"), ""),
+        "fewer than declared": (lambda text: text, "--records 310"),
+        "nobody": (lambda text: text.splitlines()[0] + "\n", "--records 300"),
+    }.values(),
+)
+def test_no_record_decides_whether_there_is_a_run(table, options, folder, call):
+    Path("patients.csv").write_text(table(Path("patients.csv").read_text()))
+    found = call(f"confide {FIT.replace('--ledger ledger.db', '')} {options}")
+    assert "(1, 5e-06)-differentially private" in found, found
+    posterior = tabular.load("run")[0]
+    assert posterior.plan["records"] == (310 if "310" in options else 300)
+    assert any(("declared" if options else "rows in the file") in s for s in posterior.guarantee.assumptions)
+
+
+def test_the_owner_sees_what_a_fit_would_leave_out(folder, call):
+    replaced(",IV,", ",V,")(folder)
+    found = call("confide schema check patients.csv --schema schema.toml")
+    assert "line 2: 'V' is not a category" in found
+    assert "age     6" in found
+    assert "not for publication, and not counted by any epsilon" in found
+    told = json.loads(call("confide schema check patients.csv --schema schema.toml --json"))
+    assert told["publishable"] is False
+    assert [problem["line"] for problem in told["problems"] if problem["column"] == "stage"] == [2]
+    assert "needs --schema" in call("confide schema check patients.csv")
+    assert "for images" in call("confide schema check patients.csv --schema schema.toml --shape 8x8")
 
 
 @pytest.mark.long

@@ -39,7 +39,7 @@ def from_types(table: Table, target: str = "") -> Draft:
             to_fill.append(f'{name}: the list of categories that there can be, or kind = "ignore"')
         else:
             to_fill.append(f"{name}: whether it is yes or no everywhere, as it is in the first rows")
-        lines += ['# missing = "indicator"  # or "drop"; a missing value is refused otherwise']
+        lines += ['# missing = "indicator"  # a feature for it; by default a record without a value counts as absent']
     return Draft("\n".join(lines) + "\n", to_fill, [])
 
 

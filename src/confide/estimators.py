@@ -1,7 +1,10 @@
 """scikit-learn estimators over `confide.fit`: what one record reveals through a fitted object is bounded.
 
 Bounds and classes are arguments, never looked up in the data. Features are clipped to their bounds and scaled to
-[-1, 1], record by record, and a constant joins them for the intercept. A fitted estimator holds the posterior, its
+[-1, 1], record by record, and a constant joins them for the intercept. A record with a feature or a target that is
+missing or not finite, or a label that is none of the declared classes, counts as absent: its place stays, and adds
+nothing. X and y are arrays of numbers, and labels of anything; what cannot be read as such is refused, for the record's
+own sake, and guarantees are about data that can. A fitted estimator holds the posterior, its
 guarantee and what is public, and neither X nor y; only `score` and whatever else reads records again is not covered.
 
 >>> import numpy as np
@@ -35,13 +38,14 @@ import numpy as np
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from confide import checks, fitting
+from confide.accounts import accounts
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Neighbours
-from confide.jobs import bounded_clip
+from confide.jobs import Asked, bounded_clip
 from confide.ledger import Ledger
 from confide.models.glm import linear_regression, logistic_regression, softmax_regression
 from confide.models.model import Model
@@ -54,6 +58,10 @@ FROM_DATA = "from-data"
 NOISE_SCALE = 0.25  # of a target scaled to [-1, 1]
 _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
+)
+_DOMAIN = (
+    "The guarantee is about arrays of numbers, and a list of labels: a record with a feature or a target that is "
+    "missing or not finite, or with a label of no declared class, counts as absent."
 )
 # Whatever in scikit-learn fits clones of what it is given on overlapping parts of the records.
 _REPEATERS = tuple(
@@ -85,36 +93,53 @@ class _PrivateLinear(BaseEstimator):
     ledger: Ledger | str | os.PathLike[str] | None
     dataset: str | None
     random_state: int | None
+    records: int | None
     _bounds: Bounds
 
-    def _fit(self, X: np.ndarray, y: np.ndarray, model: Model, *assumptions: str) -> tuple[np.ndarray, Any]:
-        """Spend the budget; the mean slopes and intercept."""
+    def _features(self, X: Any) -> np.ndarray:
+        """X in double precision, whatever its values are; refused where it is no table of numbers."""
+        settings: Any = {
+            "dtype": np.float64,
+            "ensure_all_finite": False,
+            "ensure_min_samples": 1 if self.records is None else 0,
+        }
+        try:
+            return np.asarray(validate_data(self, X, **settings))
+        except OverflowError:  # a whole number that no double holds
+            X = _rounded(X)
+            return np.asarray(validate_data(self, X, **settings))
+
+    def _fit(
+        self, X: np.ndarray, y: np.ndarray, known: np.ndarray, model: Model, *assumptions: str
+    ) -> tuple[np.ndarray, Any]:
+        """Spend the budget; the mean slopes and intercept. `known` is which records have a target."""
         bounds = checked_bounds(self.bounds, "bounds", X.shape[1])
-        design, target = _design(bounds, X), y.astype(np.float32)
+        present = known & np.all(np.isfinite(X), axis=1)
+        design = np.where(present[:, None], _design(bounds, X), np.float32(0))
+        target = np.where(present, y, 0.0).astype(np.float32)
+        records = len(design) if self.records is None else checks.count(records=self.records)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbours=self.neighbours)
         key = self._key()
         clip = self.clip
         if clip is None:
-            clip = bounded_clip(model, budget, len(design), math.sqrt(design.shape[1]), self.chains)
+            clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), self.chains)
         _warn_of_repetition(budget, self.ledger is not None)
-        self.posterior_ = fitting.fit(
+        secure = self.noise == "secure"
+        self.posterior_ = fitting.completed(
             model,
             (design, target),
             budget,
             self.sampler,
-            self.steps,
-            self.batch_size,
-            clip,
-            self.chains,
-            key,
-            self.ledger,
+            Asked(self.steps, self.batch_size, clip, self.chains, self.draws, self.burn_in, secure, accounts("dp")),
+            key=key,
+            ledger=self.ledger,
             dataset=self.dataset,
-            draws=self.draws,
-            burn_in=self.burn_in,
             noise=self.noise,
             progress=False,
             verbose=False,
-            assumptions=assumptions,
+            assumptions=(_DOMAIN, *assumptions),
+            records=records,
+            present=present,
         )
         self.guarantee_ = self.posterior_.guarantee
         self._bounds = bounds
@@ -138,6 +163,11 @@ class _PrivateLinear(BaseEstimator):
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "posterior_")
         return _design(self._bounds, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True  # of a fit: such a record counts as absent
+        return tags
 
 
 class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
@@ -163,6 +193,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         ledger: Ledger | str | os.PathLike[str] | None = None,
         dataset: str | None = None,
         random_state: int | None = None,
+        records: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -181,23 +212,24 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         self.ledger = ledger
         self.dataset = dataset
         self.random_state = random_state
+        self.records = records
 
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds or classes are missing."""
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
         with _as_before(self):
-            X, y = validate_data(self, X, y, dtype=np.float64)
-            check_classification_targets(y)
+            if y is None or isinstance(self.classes, str):
+                given: Any = {"y": y, "dtype": np.float64, "ensure_all_finite": False}
+                _, y = validate_data(self, X, **given)
+                check_classification_targets(y)
             labels = self._classes(y)
+            X, own = self._features(X), _column(y, object, X)
             places = {label: place for place, label in enumerate(labels.tolist())}
-            found = [places.get(label, -1) for label in y.tolist()]
-            if -1 in found:
-                raise Refused(
-                    f"y[{found.index(-1)}] is not among the classes: give every label that may occur in classes="
-                )
+            found = np.array([_place(places, label) for label in own], np.int64)
             unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
-            slopes, intercept = self._fit(X, np.array(found), self._model(X.shape[1] + 1, len(labels)), *unpaid)
+            model = self._model(X.shape[1] + 1, len(labels))
+            slopes, intercept = self._fit(X, found, found >= 0, model, *unpaid)
             self.classes_ = labels
             self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
         return self
@@ -243,10 +275,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
     Args:
         epsilon, delta, neighbours: the budget of one call of `fit`.
         bounds: (low, high), each a number or one per feature, known without looking at the records.
-        classes: the labels that may occur; "from-data" reveals those that do, and the guarantee says so.
+        classes: the labels that may occur, and a record with another counts as absent; "from-data" reveals those that
+            occur, and the guarantee says so.
         prior_scale: standard deviation of the prior of the weights by the features as scaled to [-1, 1].
         ledger, dataset: charged by every `fit`, before the records are used.
         random_state: makes the run repeatable. Whoever knows or guesses it can undo the noise: leave it out to publish.
+        records: the declared number of records, which is public; by default the number of rows.
         clip, steps, batch_size, chains, draws, burn_in, sampler, noise: see `confide.fit`.
 
     Attributes:
@@ -324,6 +358,7 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         ledger: Ledger | str | os.PathLike[str] | None = None,
         dataset: str | None = None,
         random_state: int | None = None,
+        records: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -343,15 +378,20 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         self.ledger = ledger
         self.dataset = dataset
         self.random_state = random_state
+        self.records = records
 
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.target_bounds, "target_bounds", "(low, high) of the target")
         with _as_before(self):
-            X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+            if y is None:
+                without: Any = {"y": y}
+                validate_data(self, X, **without)  # which says so
+            X, own = self._features(X), _column(y, np.float64, X)
             target = checked_bounds(self.target_bounds, "target_bounds", 1)
-            slopes, intercept = self._fit(X, target.scaled(y), self._model(X.shape[1] + 1, target.half[0]))
+            model = self._model(X.shape[1] + 1, target.half[0])
+            slopes, intercept = self._fit(X, target.scaled(own), np.isfinite(own), model)
             self._target = target
             self.coef_, self.intercept_ = target.half * slopes, float(self._unscaled(intercept))
         return self
@@ -383,6 +423,35 @@ def _as_before(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def _column(values: Any, dtype: Any, rows: Any) -> np.ndarray:
+    """A target as one column of a type that no record decides, one for each of the rows."""
+    try:
+        column = np.asarray(values, dtype)
+    except OverflowError:
+        column = np.asarray(_rounded(values), dtype)
+    column = column_or_1d(column, warn=True)
+    check_consistent_length(rows, column)
+    return column
+
+
+def _rounded(values: Any) -> np.ndarray:
+    """The values with whole numbers beyond double precision as infinite."""
+    array = np.array(values, object)
+    flat = array.reshape(-1)
+    for i, value in enumerate(flat):
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            flat[i] = math.inf
+    return array
+
+
+def _place(places: dict[Any, int], label: Any) -> int:
+    """The number of a label's class; -1 where it has none."""
+    try:
+        return places.get(label, -1)
+    except TypeError:  # it cannot be looked up
+        return -1
 
 
 def _given(value: Any, name: str, what: str) -> None:

@@ -45,7 +45,6 @@ def fit(
     key: Any = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     *,
-    records: int | None = None,
     dataset: str | None = None,
     draws: int | None = None,
     burn_in: int | None = None,
@@ -58,6 +57,7 @@ def fit(
     progress: bool | None = None,
     verbose: bool = True,
     assumptions: tuple[str, ...] = (),
+    records: int | None = None,
 ) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 

@@ -1,11 +1,17 @@
 """Images read from an .npz file, or from a folder with a sub-folder for each class.
 
 Pixels are numbers within public bounds: whole numbers from 0 to 255, which are divided by 255, or fractions within
-[0, 1]. All images have one shape.
+[0, 1]; which of the two is the type that the array has. What is beyond the bounds counts as the bound, and what is no
+number as 0. An image that belongs to no declared class counts as absent: its place stays, and is all zeros.
+
+All images have one shape. That of an array is the file's own; that of a folder is declared, and then a file that cannot
+be read as such an image counts as absent. Where it is not declared it is that of the first file, and any other is
+refused: for the record's own sake, and guarantees are then about folders in which there is none.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +32,7 @@ class Read(NamedTuple):
 
     x: np.ndarray
     y: np.ndarray
+    present: np.ndarray  # False where an image counts as absent
     names: list[str]
     place: str  # what a name is
 
@@ -34,11 +41,16 @@ class Read(NamedTuple):
         return self.x.shape[1:]
 
 
-def read(path: Path, classes: tuple[str, ...] | None) -> Read:
-    """All images of a file or a folder; without `classes` no labels are looked for."""
+def read(
+    path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None = None, *, empty: bool = False
+) -> Read:
+    """All images of a file or a folder; without `classes` no labels are looked for, and every image is present.
+
+    `shape` is what was declared. Without any image they are refused unless there may be none (`empty`).
+    """
     if not path.exists():
         raise Refused(f"{path} does not exist: give an .npz file, or a folder of images")
-    return _folder(path, classes) if path.is_dir() else _arrays(path, classes)
+    return _folder(path, classes, shape, empty) if path.is_dir() else _arrays(path, classes, shape, empty)
 
 
 def encoded(pictures: Pictures, path: Path, labelled: bool = True) -> Read:
@@ -50,10 +62,10 @@ def encoded(pictures: Pictures, path: Path, labelled: bool = True) -> Read:
 
 
 def seen(pictures: Pictures, x: np.ndarray) -> np.ndarray:
-    return x.reshape(len(x), -1) if pictures.flattened else x
+    return x.reshape(len(x), pictures.numbers) if pictures.flattened else x
 
 
-def _arrays(path: Path, classes: tuple[str, ...] | None) -> Read:
+def _arrays(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None, empty: bool) -> Read:
     try:
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
@@ -66,11 +78,19 @@ def _arrays(path: Path, classes: tuple[str, ...] | None) -> Read:
         pickled = "pickle" in str(error)  # which could run anything
         why = "it holds Python objects, or is no .npz file" if pickled else _why(error)
         raise Refused(f"{path} cannot be read: {why}; write it by numpy.savez(path, x=images, y=labels)") from None
-    if x.ndim not in (2, 3, 4) or not x.size:
+    if x.ndim not in (2, 3, 4) or not math.prod(x.shape[1:]) or not (len(x) or empty):
         raise Refused(f"{path}: x has shape {x.shape}: give (n, height, width), with channels or not, or (n, columns)")
-    x = _pixels(path, x[..., None] if x.ndim == 3 else x)
-    labels = np.zeros(0, np.float32) if y is None else _labels(path, y, len(x), classes or ())
-    return Read(x, labels, [str(i) for i in range(len(x))], "index")
+    x = x[..., None] if x.ndim == 3 else x
+    if shape is not None and x.shape[1:] != shape:
+        raise Refused(
+            f"{path}: x has images of shape {x.shape[1:]}, and --shape says {shape}: give the file's, or none"
+        )
+    x = _pixels(path, x)
+    labels, present = np.zeros(0, np.float32), np.ones(len(x), bool)
+    if y is not None:
+        labels, present = _labels(path, y, len(x), len(classes or ()))
+        x[~present] = 0.0
+    return Read(x, labels, present, [str(i) for i in range(len(x))], "index")
 
 
 def _named(path: Path, file: Any, names: tuple[str, ...], what: str) -> np.ndarray:
@@ -83,62 +103,66 @@ def _named(path: Path, file: Any, names: tuple[str, ...], what: str) -> np.ndarr
 
 
 def _pixels(path: Path, x: np.ndarray) -> np.ndarray:
-    """Single precision within [0, 1]; the first image that is not is refused."""
+    """Single precision within [0, 1], a copy: each number by itself, as the type of the array says."""
     if x.dtype.kind not in "biuf":
         raise Refused(f"{path}: x holds {x.dtype}: give whole numbers from 0 to 255, or fractions within [0, 1]")
     most = 255 if x.dtype.kind in "iu" else 1
-    for first in range(0, 0 if x.dtype == np.uint8 else len(x), PIECE):
+    scaled = np.empty(x.shape, np.float32)
+    for first in range(0, len(x), PIECE):
         part = x[first : first + PIECE]
-        wrong = np.argwhere(~((part >= 0) & (part <= most)))  # nan is neither
-        if wrong.size:
-            row, value = first + int(wrong[0][0]), part[tuple(wrong[0])]
-            kind = "whole numbers must lie from 0 to 255" if most == 255 else "fractions must lie within [0, 1]"
-            raise Refused(f"{path}: x[{row}] holds {value:g}: {kind}; repair it, or scale all by a public bound")
-    scaled = x.astype(np.float32)
+        if x.dtype.kind == "f":
+            part = np.clip(np.nan_to_num(part, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        elif x.dtype.kind in "iu":
+            part = np.clip(part, 0, min(255, np.iinfo(x.dtype).max))
+        scaled[first : first + PIECE] = part
     return np.divide(scaled, np.float32(255), out=scaled) if most == 255 else scaled
 
 
-def _labels(path: Path, y: np.ndarray, records: int, classes: tuple[str, ...]) -> np.ndarray:
+def _labels(path: Path, y: np.ndarray, records: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The labels, and which of them are of a declared class; the others are 0."""
     if y.shape != (records,):
         raise Refused(f"{path}: y has shape {y.shape} for {records} images: give one label for each")
     if y.dtype.kind not in "biu":
-        raise Refused(f"{path}: y holds {y.dtype}: give labels as whole numbers, 0 to {len(classes) - 1}")
-    wrong = np.flatnonzero((y < 0) | (y >= len(classes)))
-    if wrong.size:
-        raise Refused(
-            f"{path}: y[{wrong[0]}] is {y[wrong[0]]}, and --classes has {len(classes)}: labels are 0 to "
-            f"{len(classes) - 1}; declare all classes there can be"
-        )
-    return y.astype(np.float32)
+        raise Refused(f"{path}: y holds {y.dtype}: give labels as whole numbers, 0 to {classes - 1}")
+    known = (y >= 0) & (y < classes)
+    return np.where(known, y, 0).astype(np.float32), known
 
 
-def _folder(path: Path, classes: tuple[str, ...] | None) -> Read:
+def _folder(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None, empty: bool) -> Read:
     files = list(_files(path, classes))
-    if not files:
+    if not files and not (empty and shape):
         inside = "in sub-folders named as the classes" if classes else "in it, or in its sub-folders"
-        raise Refused(f"{path} holds no images: put {', '.join(SUFFIXES)} files {inside}")
+        known = "; without any, --shape must say what they would be" if empty else ""
+        raise Refused(f"{path} holds no images: put {', '.join(SUFFIXES)} files {inside}{known}")
     whole: dict[Path, Path] = {}
-    x, first = np.zeros(0, np.uint8), files[0][0]
-    for i, (file, _) in enumerate(files):
+    for file, _ in files:
         real = file.resolve()
         if real in whole:
             raise Refused(f"{file} is the same file as {whole[real]}: keep one, since one person may count once")
         whole[real] = file
-        image = _image(file)
-        if i == 0:
-            x = np.empty((len(files), *image.shape), np.uint8)
-        if image.shape != x.shape[1:]:
+    own = _image(files[0][0]).shape if shape is None else shape
+    x, present = np.zeros((len(files), *own), np.uint8), np.array([label is not None for _, label in files], bool)
+    for i, (file, _) in enumerate(files):
+        image = _image(file) if shape is None else _image_or_none(file)
+        if shape is None and image is not None and image.shape != own:
             raise Refused(
-                f"{file} has shape {image.shape} and {first} has {x.shape[1:]} (height, width, channels): give images "
-                "of one shape"
+                f"{file} has shape {image.shape} and {files[0][0]} has {own} (height, width, channels): give images of "
+                "one shape, or declare it by --shape"
             )
-        x[i] = image
-    y = np.array([label for _, label in files], np.float32) if classes else np.zeros(0, np.float32)
-    return Read(_pixels(path, x), y, [file.relative_to(path).as_posix() for file, _ in files], "file")
+        if image is None or image.shape != own:
+            present[i] = False
+        elif present[i]:
+            x[i] = image
+    y = np.array([label or 0 for _, label in files], np.float32) if classes else np.zeros(0, np.float32)
+    y = np.where(present, y, np.float32(0)) if classes else y
+    return Read(_pixels(path, x), y, present, [file.relative_to(path).as_posix() for file, _ in files], "file")
 
 
-def _files(path: Path, classes: tuple[str, ...] | None) -> Iterator[tuple[Path, int]]:
-    """Every image with the place of its class, in the order of names; what is hidden is passed over."""
+def _files(path: Path, classes: tuple[str, ...] | None) -> Iterator[tuple[Path, int | None]]:
+    """Every image with the place of its class, in the order of names; what is hidden is passed over.
+
+    One in a sub-folder that is no class has none.
+    """
     for entry in _entries(path):
         if not entry.is_dir():
             if entry.suffix.lower() in SUFFIXES and classes is not None:
@@ -146,12 +170,11 @@ def _files(path: Path, classes: tuple[str, ...] | None) -> Iterator[tuple[Path, 
             if entry.suffix.lower() in SUFFIXES:
                 yield entry, 0
             continue
-        if classes is not None and entry.name not in classes:
-            raise Refused(f"{entry} is no class of --classes {','.join(classes)[:80]}: add it there, or move it away")
         for file in _entries(entry):
             if file.suffix.lower() not in SUFFIXES or file.is_dir():
                 raise Refused(f"{file} is no image that can be read: move it away, or give {', '.join(SUFFIXES)}")
-            yield file, 0 if classes is None else classes.index(entry.name)
+            named = 0 if classes is None else classes.index(entry.name) if entry.name in classes else None
+            yield file, named
 
 
 def _entries(path: Path) -> list[Path]:
@@ -159,6 +182,14 @@ def _entries(path: Path) -> list[Path]:
         return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _image_or_none(file: Path) -> np.ndarray | None:
+    """The image, or None where it cannot be read as one."""
+    try:
+        return _image(file)
+    except Refused:
+        return None
 
 
 def _image(file: Path) -> np.ndarray:

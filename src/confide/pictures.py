@@ -58,12 +58,17 @@ class Pictures:
         listed = {"labels": list(self.classes), "shape": list(self.shape)}
         return {"target": TARGET, **listed, "norm_bound": self.bound}
 
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self, declared: bool, folder: bool) -> tuple[str, ...]:
+        """Which images the guarantee is about; their shape may have been declared, or is that of what was read."""
         what = "image" if len(self.shape) == 3 else "row of numbers"
+        where = "was declared too" if declared else "is that of the first file" if folder else "is the file's"
+        refused = "" if declared or not folder else " (files that cannot be read, or of another shape, are refused)"
         return (
             f"Each {what} is one person's; whoever has several is protected for one of them alone.",
             f"The shape of the {what}s and the list of classes are public: the classes were declared by whoever ran "
-            "it, from other knowledge than these labels.",
+            f"it, from other knowledge than these labels, and the shape {where}.",
+            f"The guarantee is about {what}s of that shape{refused}. Numbers beyond their bounds count as the bounds, "
+            f"one that is missing counts as 0, and what belongs to no declared class counts as absent.",
         )
 
     def to_json(self) -> str:
@@ -82,6 +87,20 @@ def load(path: Path) -> Pictures:
 def recognised(path: Path) -> bool:
     """Whether this is read here, and not as a table."""
     return path.is_dir() or path.suffix.lower() == ".npz"
+
+
+def shaped(text: str) -> tuple[int, ...]:
+    """The shape in `--shape`: height, width and channels.
+
+    >>> shaped("28x28"), shaped("32x32x3")
+    ((28, 28, 1), (32, 32, 3))
+    """
+    sides = text.lower().split("x")
+    if len(sides) not in (2, 3) or not all(
+        side.isascii() and side.isdigit() and 0 < int(side) < 10**6 for side in sides
+    ):
+        raise Refused(f"--shape {text!r} is no shape of an image: give height x width x channels, such as 32x32x3")
+    return (*map(int, sides), *([1] if len(sides) == 2 else []))
 
 
 def declared(text: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def predict(
 ) -> int:
     """Write a prediction for every row of a table, or every image: how many there are.
 
-    A row whose missing values drop it from the fit gets no prediction, and one draw gives no intervals. The columns in
+    A row that would count as absent in a fit gets no prediction, and one draw gives no intervals. The columns in
     `keep`, such as an identifier, go along.
     """
     checks.probability(probability=probability)
@@ -68,10 +68,10 @@ def _predicted(
         raise Refused(f"{table.at(1)}: column {unknown[0]!r} of --keep is not in the file: give one that is")
     names = _names(target)
     yield [table.place, *keep, *names]
-    for piece, x, kept in encoding.encoded_pieces(described, table):
-        values = iter(_rows_of(posterior, target, x, probability) if len(x) else [])
+    for piece, x, present in encoding.encoded_pieces(described, table):
+        values = iter(_rows_of(posterior, target, x[present], probability) if present.any() else [])
         for i, line in enumerate(piece.lines):
-            own = next(values) if kept[i] else [""] * len(names)
+            own = next(values) if present[i] else [""] * len(names)
             yield [line, *(piece.columns[name][i] for name in keep), *own]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import encoding, picture_files, pictures, schema, tables
+from confide import checks, encoding, picture_files, pictures, schema, tables
 from confide.checks import Refused
 from confide.pictures import Pictures
 from confide.posterior import Posterior
@@ -20,24 +20,20 @@ SCHEMA = "schema.toml"
 
 
 class Prepared(NamedTuple):
+    """What a run is fitted to. All that is decided before the mechanism comes from `described` and `records`."""
+
     described: Schema | Pictures
-    data: tuple[np.ndarray, np.ndarray]
+    data: tuple[np.ndarray, np.ndarray]  # a row for each row of the file
+    present: np.ndarray  # (rows,): False where a record counts as absent
+    records: int  # declared, or how many rows the file has
 
 
 def prepared(request: Request) -> Prepared:
-    """The records as the model will see them; refused where it could not learn from them."""
+    """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
     images = pictures.recognised(Path(request.data))
-    described, (x, y) = _pictures(request) if images else _table(request)
-    target = described.column(described.target)
-    if not len(x):
-        raise Refused(f"{request.data}: every record has a missing value and is dropped: change the schema's policy")
-    if target.labels and len(np.unique(y)) < 2:
-        label = target.labels[int(y[0])]
-        what, where = ("the class", "image") if images else (f"column {target.name!r}", "record")
-        raise Refused(
-            f"{request.data}: {what} is {label!r} in every {where}: there is nothing to tell apart; check the target"
-        )
-    return Prepared(described, (x, y))
+    declared = None if request.records is None else checks.count(records=request.records)
+    made = _pictures(request) if images else _table(request)
+    return made if declared is None else made._replace(records=declared)
 
 
 def _pictures(request: Request) -> Prepared:
@@ -58,11 +54,12 @@ def _pictures(request: Request) -> Prepared:
             "the labels"
         )
     classes = tuple(request.classes)
-    found = picture_files.read(Path(request.data), classes)
+    shape = None if request.shape is None else tuple(request.shape)
+    found = picture_files.read(Path(request.data), classes, shape, empty=request.records is not None)
     flattened = picture_model(request, found.shape, len(classes)) != "cnn"
     described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
     chosen_model(described, request)  # refused where the images are too small for it
-    return Prepared(described, (picture_files.seen(described, found.x), found.y))
+    return Prepared(described, (picture_files.seen(described, found.x), found.y), found.present, len(found.x))
 
 
 def _table(request: Request) -> Prepared:
@@ -71,22 +68,18 @@ def _table(request: Request) -> Prepared:
         raise Refused("a table needs --schema: 'confide schema init' drafts one")
     if request.classes is not None:
         raise Refused("--classes is for images, and a table's are in its schema: leave it out")
+    if request.shape is not None:
+        raise Refused("--shape is for images, and this is a table: leave it out")
     described = schema.loads(request.schema, SCHEMA).aimed(request.target)
     if described.learnt and not request.accept_learnt:
         raise Refused(
             f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
             "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
         )
-    dropping = [column.name for column in described.used if column.missing == "drop"]
-    if dropping and request.neighbours == "replace-one":
-        raise Refused(
-            f"missing = 'drop' in {dropping[0]!r} makes the number of records depend on single values, which "
-            "--neighbours replace-one does not allow: use 'indicator', or add-remove"
-        )
     model = chosen_model(described, request)
-    table = tables.open_table(request.data, request.delimiter, request.encoding)
-    x, y, _ = encoding.encode_table(described, table, count=model.name == "poisson_regression")
-    return Prepared(described, (x, y))
+    table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
+    x, y, present = encoding.encode_table(described, table, count=model.name == "poisson_regression")
+    return Prepared(described, (x, y), present, len(x))
 
 
 def records(
@@ -96,15 +89,17 @@ def records(
     delimiter: str | None = None,
     text_encoding: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The records of a file with their outcomes, as the model of a run sees them."""
+    """The records of a file with their outcomes, as the model of a run sees them, without those that are absent."""
     if isinstance(described, Pictures):
         tables_alone(delimiter, text_encoding)
-        return picture_files.encoded(described, Path(path))[:2]
-    table = tables.open_table(path, delimiter, text_encoding)
-    x, y, _ = encoding.encode_table(described, table, count=posterior.plan["model"] == "poisson_regression")
-    if not len(x):
-        raise Refused(f"{table.path}: every row has a missing value and is dropped: there is nothing to look at")
-    return x, y
+        found = picture_files.encoded(described, Path(path))
+        x, y, present = found.x, found.y, found.present
+    else:
+        table = tables.open_table(path, delimiter, text_encoding)
+        x, y, present = encoding.encode_table(described, table, count=posterior.plan["model"] == "poisson_regression")
+    if not present.any():
+        raise Refused(f"{path}: every row has a missing value and counts as absent: there is nothing to look at")
+    return x[present], y[present]
 
 
 def tables_alone(delimiter: str | None, text_encoding: str | None, keep: Sequence[str] = ()) -> None:

@@ -39,6 +39,8 @@ class Request:
     delta: float
     schema: str | None = None  # of a table, as TOML text
     classes: tuple[str, ...] | None = None  # of images
+    shape: tuple[int, ...] | None = None  # of images: height, width, channels
+    records: int | None = None  # declared; the number of rows in the file by default
     neighbours: Neighbours = "add-remove"
     target: str | None = None
     model: ModelName | None = None

@@ -3,6 +3,10 @@
 A schema is a TOML file. Bounds and categories are facts about the world (ages of people, codes of a form), so encoding
 by them reveals nothing. What was filled in from the records is marked `learnt`, and a fit refuses it unless told
 otherwise, because no accountant counts what it reveals.
+
+A value that the schema does not admit counts as missing, and what becomes of a record without a value is the column's
+`missing`: no record then decides whether there is a run, nor what it says of itself. Guarantees are about the tables of
+this domain: files that can be read at all, with the schema's columns.
 """
 
 from __future__ import annotations
@@ -37,9 +41,11 @@ class Column:
         low, high: public bounds of a numeric column; values beyond them count as the bound.
         scale: "log" for amounts: log(1 + value - low) is scaled instead of the value.
         categories: of a categorical column; of an ordinal one from lowest to highest.
-        other: whether values that are not listed share a category of their own; otherwise they are refused.
+        other: whether values that are not listed share a category of their own; otherwise they count as missing.
         true, false: the words of a boolean column, in any case.
-        missing: refuse the file, give it a feature (`indicator`), or leave the record out (`drop`).
+        missing: what becomes of a record without a value that the column admits. `drop`: it counts as absent, and its
+            place stays empty. `indicator`: a feature says so. `refuse`: no run, so that a run tells that no record
+            lacks a value.
         learnt: whether bounds or categories were taken from the records, or that it is ignored.
     """
 
@@ -53,7 +59,7 @@ class Column:
     other: bool = False
     true: tuple[str, ...] = TRUE
     false: tuple[str, ...] = FALSE
-    missing: Missing = "refuse"
+    missing: Missing = "drop"
     learnt: bool = False
 
     def __post_init__(self) -> None:
@@ -147,7 +153,7 @@ class Schema:
         if aimed.column(aimed.target).kind == "ignore":
             raise Refused(f"the target {aimed.target!r} has kind = 'ignore': give it another kind")
         if aimed.column(aimed.target).missing == "indicator":
-            raise Refused(f"the target {aimed.target!r} has missing = 'indicator': choose 'refuse' or 'drop' for it")
+            raise Refused(f"the target {aimed.target!r} has missing = 'indicator': choose 'drop' for it")
         if not aimed.inputs:
             raise Refused("every column but the target is ignored: give at least one of them a kind")
         return aimed
@@ -173,6 +179,11 @@ class Schema:
         return largest if self.norm_bound is None else min(self.norm_bound, largest)
 
     @property
+    def refusing(self) -> tuple[str, ...]:
+        """The columns in use that let a record without a value decide whether there is a run."""
+        return tuple(column.name for column in self.used if column.missing == "refuse")
+
+    @property
     def learnt(self) -> tuple[str, ...]:
         """The columns that the records decided about: which are used at all, and bounds and categories of those."""
         return tuple(column.name for column in self.columns if column.learnt)
@@ -190,7 +201,8 @@ class Schema:
             lines += [f"[columns.{toml_key(column.name)}]"]
             for entry in fields(column)[1:]:
                 value = getattr(column, entry.name)
-                if entry.name == "kind" or value != entry.default:
+                said = entry.name == "kind" or (entry.name == "missing" and column.kind != "ignore")
+                if said or value != entry.default:
                     lines.append(f"{entry.name} = {toml_value(value)}")
         return "\n".join(lines) + "\n"
 

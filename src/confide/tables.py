@@ -1,6 +1,11 @@
 """Tables on disk, read in pieces: CSV and Parquet. A refusal names the file, the line and the column.
 
-Values of a CSV file are text as it stands there; those of a Parquet file have the types that the file says.
+Values of a CSV file are text as it stands there; those of a Parquet file have the types that the file says, and one
+that Python has no value for (a date after the year 9999) is None.
+
+What a file is refused for is its structure alone: lines with more or fewer values than the header, bytes that are no
+text, quotation marks that stay open, Parquet that cannot be read. That is for the records' own sake, as nobody could
+say which values are whose; guarantees are about files without such faults.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table on disk that has a header and at least one record.
+    """A table on disk that has a header.
 
     `place` is what a record's number counts: lines of a CSV file, rows of a Parquet file.
     """
@@ -48,7 +53,7 @@ class Table:
         return f"{self.path}, {self.place} {number}"
 
     def pieces(self, size: int = PIECE) -> Iterator[Piece]:
-        """The records, in the order of the file."""
+        """The records, in the order of the file; no piece is empty."""
         return self._parquet_pieces(size) if self.place == "row" else self._csv_pieces(size)
 
     def _csv_pieces(self, size: int) -> Iterator[Piece]:
@@ -83,15 +88,21 @@ class Table:
         first = 1
         try:
             for batch in _parquet(self.path).iter_batches(batch_size=size):
-                columns = {name: batch.column(name).to_pylist() for name in self.header}
-                yield Piece(columns, list(range(first, first + batch.num_rows)))
+                columns = {name: _values(batch.column(name)) for name in self.header}
+                if batch.num_rows:
+                    yield Piece(columns, list(range(first, first + batch.num_rows)))
                 first += batch.num_rows
         except (OSError, ValueError) as error:
             raise Refused(f"{self.path} cannot be read as Parquet: {_first(error)}") from None
 
 
-def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encoding: str | None = None) -> Table:
-    """The table in a file, after a look at its header; `delimiter` and `encoding` are for CSV files."""
+def open_table(
+    path: str | os.PathLike[str], delimiter: str | None = None, encoding: str | None = None, *, empty: bool = False
+) -> Table:
+    """The table in a file, after a look at its header; `delimiter` and `encoding` are for CSV files.
+
+    A table without records is refused unless it may be `empty`.
+    """
     checks.instance(str | os.PathLike, path=path)
     path = Path(path)
     if str(path) == "-":
@@ -101,7 +112,7 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encod
     _recognised(path, encoding)
     if path.suffix.lower() in PARQUET:
         header = tuple(_parquet(path).schema_arrow.names)
-        if not _parquet(path).metadata.num_rows:
+        if not empty and not _parquet(path).metadata.num_rows:
             raise Refused(f"{path} holds no records: give a file with at least one")
         return Table(path=path, header=_checked(header, f"{path}"))
     delimiter = "," if delimiter is None else "\t" if delimiter in ("\\t", "tab") else delimiter
@@ -122,7 +133,7 @@ def open_table(path: str | os.PathLike[str], delimiter: str | None = None, encod
                     f"{table.at(line)}: the header is one column, {header[0][:40]!r}: "
                     f"the delimiter seems to be {DELIMITERS[other]}; give --delimiter '{_shown(other)}'"
                 )
-        if next(rows, None) is None:
+        if not empty and next(rows, None) is None:
             raise Refused(f"{path} holds a header and no records: give a file with at least one")
     return Table(path=path, header=header, delimiter=delimiter, encoding=table.encoding)
 
@@ -200,6 +211,21 @@ def _undecoded(table: Table, error: UnicodeDecodeError) -> str:
             number += 1
     name = "UTF-8" if table.encoding == "utf-8-sig" else table.encoding
     return f"{table.at(number)}: byte 0x{wrong:02x} is not {name} text: give the right --encoding, such as latin-1"
+
+
+def _values(column: Any) -> list[Any]:
+    """The values in Python; one that cannot be had is None, whatever the others are."""
+    try:
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_value(value) for value in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _parquet(path: Path) -> Any:

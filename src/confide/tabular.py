@@ -26,6 +26,11 @@ from confide.preparation import SCHEMA, Prepared, prepared
 from confide.request import Request, chosen, kept_accounts
 from confide.schema import Schema
 
+CHECKED = (
+    "values that the schema does not admit count as missing; 'confide schema check' lists those of a table, for "
+    "whoever holds it"
+)  # the same for every table
+
 
 def fit(request: Request, *, progress: bool | None = None, verbose: bool = True) -> Posterior:
     """Run what is asked and write the folder; refused before anything is charged where it cannot be done."""
@@ -103,16 +108,18 @@ def _budget(request: Request) -> Budget:
 
 
 def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
-    described, data = made
+    described = made.described
     checkpoint, saved = folder / pending.CHECKPOINT, False
     try:
         budget = _budget(request)
-        choice = chosen(described, request, budget, len(data[0]))
+        choice = chosen(described, request, budget, made.records)
         if choice.why is not None and verbose:
             print(f"confide chooses {choice.why}", file=sys.stderr)
+        if isinstance(described, Schema) and verbose:
+            print(CHECKED, file=sys.stderr)
         posterior = fitting.completed(
             choice.model,
-            data,
+            made.data,
             budget,
             choice.sampler,
             Asked(
@@ -135,7 +142,9 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
             checkpoint_seconds=request.checkpoint_seconds,
             progress=progress,
             verbose=verbose,
-            assumptions=_assumptions(described),
+            assumptions=_assumptions(described, request),
+            records=made.records,
+            present=made.present,
         )
         chosen_by = {} if choice.why is None else {"chosen": choice.why}
         posterior = replace(posterior, plan=posterior.plan | _described(described) | chosen_by)
@@ -158,14 +167,30 @@ def _kept(described: Schema | Pictures) -> dict[str, str]:
     return {PICTURES: described.to_json()} if isinstance(described, Pictures) else {SCHEMA: described.to_toml()}
 
 
-def _assumptions(described: Schema | Pictures) -> tuple[str, ...]:
+def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, ...]:
+    """What the guarantee says of the data: which tables it is about, and what their owner declared."""
+    counted = (
+        "The number of records is that of the rows in the file, and is treated as public."
+        if request.records is None
+        else "The number of records was declared by whoever ran it, and not counted."
+    )
     if isinstance(described, Pictures):
-        return described.assumptions()
-    sentences = ["Each row of the table is one person's; whoever has several rows is protected for one of them alone."]
-    if dropped := [column.name for column in described.used if column.missing == "drop"]:
+        return (*described.assumptions(request.shape is not None, Path(request.data).is_dir()), counted)
+    sentences = [
+        "Each row of the table is one person's; whoever has several rows is protected for one of them alone.",
+        "The guarantee is about tables whose records lie in the schema's domain: files that can be read, with its "
+        "columns. Values outside it count as missing.",
+        counted,
+    ]
+    if dropping := [column.name for column in described.used if column.missing == "drop"]:
         sentences.append(
-            f"Records without a value in {', '.join(dropped)} were left out; the number of those that stayed is "
-            "treated as public."
+            f"A record without a value in {', '.join(dropping)} counts as absent; its place is kept, and the number of "
+            "records includes it."
+        )
+    if described.refusing:
+        sentences.append(
+            f"A table in which a record lacks a value in {', '.join(described.refusing)} is refused: that a run exists "
+            "tells that no record does, and that is NOT counted in epsilon."
         )
     if described.learnt:
         sentences.append(

@@ -43,6 +43,14 @@ def fit(
         Optional[str],
         typer.Option(help="Of images: how many classes, or their names (cat,dog). They are public, and not looked up."),
     ] = None,
+    shape: Annotated[
+        Optional[str],
+        typer.Option(help="Of images in a folder: 32x32x3. By default the first file's, and others are refused."),
+    ] = None,
+    records: Annotated[
+        Optional[int],
+        typer.Option(help="Declared number of records, which is public; by default the number of rows."),
+    ] = None,
     target: Annotated[Optional[str], typer.Option(help="The column to predict, if the schema does not say.")] = None,
     model: Annotated[
         Optional[str],
@@ -134,6 +142,8 @@ def fit(
         data=str(data),
         schema=None if schema is None else schemas.load(schema).to_toml(),
         classes=None if classes is None else pictures.declared(classes),
+        shape=None if shape is None else pictures.shaped(shape),
+        records=records,
         out=str(out),
         epsilon=epsilon,
         delta=delta,

@@ -87,6 +87,9 @@ def _breast_cancer() -> Records:
 
 def _encoded(name: str, records: Records, count: bool = False) -> Arrays:
     encoded = encode(schema.load(schema_path(name)).aimed(), records.by_column(), count)
+    if not encoded.present.all():
+        row = int(np.argmin(encoded.present)) + 1
+        raise Refused(f"record {row} of {name} holds an undocumented value: is it the original file?")
     return Arrays(encoded.x, encoded.y)
 
 

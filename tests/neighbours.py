@@ -155,15 +155,21 @@ class Watch:
         def drawing(job, data, key, **how):
             """One posterior sample: the density that it is drawn from, and a draw of zeros."""
             watch.shown["sample digest"] = repr((job.digest(), job.chains, job.shape))
-            watch.given("sample data", data, len(data[0]))
-            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
+            watch.given("sample data", (data.arrays, data.present), data.places)
+            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data.arrays)
             size = ravel_pytree(job.model.start(noise.as_key(0), example))[0].size
             with jax.enable_x64(True):
                 arrays = job.target.arrays(data)
-                watch.given("sample given", arrays, len(data[0]))
+                watch.given("sample given", arrays, data.places)
                 watch.program("sample", job.target.log_density, np.zeros(size), arrays)
             return np.zeros((*job.shape, size), np.float32)
 
+        def counting(counts, scale, source):
+            """Noisy counts of records, which are paid for."""
+            watch.shown["counts"] = (counts.shape, scale)
+            return np.zeros_like(counts)
+
+        monkeypatch.setattr(noise, "counted", counting)
         monkeypatch.setattr(run, "execute", stepping)
         monkeypatch.setattr(SampleJob, "execute", drawing)
 
@@ -171,7 +177,7 @@ class Watch:
         watch = self
 
         def minimised(objective, tolerance, size, *more, **named):
-            watch.given("objective", objective.data, len(objective.data[0]))
+            watch.given("objective", (objective.data, objective.present), len(objective.data[0]))
             watch.shown["objective settings"] = repr((objective.clip, objective.regularisation, tolerance, size, named))
             watch.shown["objective model"] = (objective.model.name, repr(objective.model.settings))
             return np.zeros(size)
@@ -183,7 +189,7 @@ class Watch:
             return np.zeros(size * (size + 1) // 2 - (not square))
 
         def votes(model, request, paid, count, lessons, rows):
-            watch.given("teachers", request.data, len(request.data[0]))
+            watch.given("teachers", (request.data, request.table.present), request.places)
             watch.shown["teachers settings"] = repr((count, lessons, request.records))
             watch.given("public", rows, -1)
             return np.zeros((len(rows), PATE._labels(model, request.data, rows)), np.int64)

@@ -77,7 +77,9 @@ def table_way(options: str = "", schema: str = SCHEMA, names: tuple[str, ...] = 
         (home / "schema.toml").write_text(schema + VISITS)
         if "--ledger" in options:
             made = confide.Ledger.create(home / "ledger.db")
-            made.enter("patients", confide.Budget(epsilon=2.0, delta=1e-4))
+            with pytest.MonkeyPatch.context() as monkeypatch:  # seals count the time in
+                monkeypatch.setattr(confide.ledger, "_now", lambda: "now")
+                made.enter("patients", confide.Budget(epsilon=2.0, delta=1e-4))
         command = FIT.format(data=written_csv(home, rows))
         return called(f"{command} {f'--records {N}' if declared else ''} {options}", home)
 

@@ -16,6 +16,7 @@ the model does not take, and more rows than the capacity.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from confide.models.model import Model
 
 ROUNDING = 2.0**-22  # entries in single precision are off by 2^-24 of themselves
 PIECE = 4096  # rows that are looked at together
+MOST = 2**1023  # what double precision holds, and a little less
 
 
 class Records(NamedTuple):
@@ -38,11 +40,6 @@ class Records(NamedTuple):
     @property
     def places(self) -> int:
         return len(self.present)
-
-    @property
-    def rows(self) -> tuple[np.ndarray, ...]:
-        """Of the records that are there alone; private, and so is how many they are."""
-        return tuple(array[self.present] for array in self.arrays)
 
 
 def capacity(number: int) -> int:
@@ -151,8 +148,8 @@ def _typed(name: str, column: Any, declared: str | None, *, linear: bool) -> tup
         known = ~_rowwise(np.any, np.ma.getmaskarray(column))
         column = np.ma.getdata(column)
     try:
-        array = np.asarray(column) if hasattr(column, "dtype") else np.asarray(column, np.float64)
-        array = array.astype(np.float64) if array.dtype.kind == "O" else array
+        array = np.asarray(column) if hasattr(column, "dtype") else _doubles(column)
+        array = _doubles(array) if array.dtype.kind == "O" else array
     except (TypeError, ValueError):
         raise _not_numeric(name) from None
     if array.dtype.kind not in "biuf":
@@ -167,6 +164,16 @@ def _typed(name: str, column: Any, declared: str | None, *, linear: bool) -> tup
     if whole:  # what was no number is marked by the least one
         finite = _rowwise(np.all, array != np.iinfo(np.int32).min)
     return array, finite if known is None else finite & known
+
+
+def _doubles(column: Any) -> np.ndarray:
+    """In double precision; an integer that is too large for it is infinite, and so outside the domain."""
+    try:
+        return np.asarray(column, np.float64)
+    except OverflowError:
+        objects = np.asarray(column, object)
+        read = [math.inf if isinstance(v, int) and abs(v) > MOST else float(v) for v in objects.ravel()]
+        return np.array(read, np.float64).reshape(objects.shape)
 
 
 def _rowwise(every: Any, truths: np.ndarray) -> np.ndarray:

@@ -56,6 +56,7 @@ class Objective:
     clip: float | None
     regularisation: float
     tilt: np.ndarray | float = 0.0
+    present: np.ndarray | None = None  # which rows hold a record; None: all
 
     @property
     def outputs(self) -> int:
@@ -74,6 +75,9 @@ class Objective:
                 reach = self.clip / np.maximum(norms, 1e-300)
                 weight = np.where(np.abs(residual) < reach, weight, 0.0)
                 residual = np.clip(residual, -reach, reach)
+            if self.present is not None:
+                gone = ~self.present[first : first + CHUNK]
+                chunk[gone] = residual[gone] = weight[gone] = 0.0
             yield Rows(chunk, residual, weight)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:

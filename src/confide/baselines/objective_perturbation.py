@@ -199,7 +199,14 @@ def objective_perturbation(
         verbose=verbose,
     )
     slope = noises.around(np.zeros(request.size), scale, charged.key("slope"), spherical=pure)
-    objective = Objective(model=request.model, data=request.table.rows, clip=clip, regularisation=strength, tilt=slope)
+    objective = Objective(
+        model=request.model,
+        data=request.data,
+        present=request.table.present,
+        clip=clip,
+        regularisation=strength,
+        tilt=slope,
+    )
     point = minimised(objective, certified, request.size)
     if hiding:
         point = noises.around(point, hiding, charged.key("output"), spherical=pure)

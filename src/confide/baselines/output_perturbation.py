@@ -113,7 +113,9 @@ def output_perturbation(
         assumptions=() if noise == "gaussian" else (release.SPHERICAL,),
         verbose=verbose,
     )
-    objective = Objective(model=request.model, data=request.table.rows, clip=clip, regularisation=strength)
+    objective = Objective(
+        model=request.model, data=request.data, present=request.table.present, clip=clip, regularisation=strength
+    )
     point = minimised(objective, certified, request.size)
     draw = noises.around(point, scale, charged.key("output"), spherical=noise == "laplace")
     return release.posterior(request, charged, draw[None])

@@ -242,9 +242,9 @@ def sufficient_statistics_regression(
         note="confide.baselines.sufficient_statistics_regression",
         verbose=verbose,
     )
-    x, y = request.table.rows
+    x, y = request.data
     if request.model.linear is not None and request.model.linear.intercept:
-        x = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
+        x = np.concatenate([x, request.table.present[:, None].astype(np.float32)], axis=1)  # of nobody nothing
     bound = convexity.longest(request.model)
     flat = noises.around(summed(x, y, bound, outcome_bound, square), scale, charged.key("statistics"))
     found = unpacked(flat, request.records, scale, bound, outcome_bound, square)

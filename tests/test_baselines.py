@@ -321,7 +321,6 @@ def test_ledger_is_charged_before_the_records_are_used(tmp_path, monkeypatch):
             "below the 1 of the prior",
         ),
         (lambda **m: objective_perturbation(MODEL, (X[:, :2], Y), BUDGET, **m), "columns"),
-        (lambda **m: objective_perturbation(logistic_regression(3), (X, Y), BUDGET, **m), "norm_bound"),
         (lambda **m: objective_perturbation(logistic_regression(3, prior="laplace"), (X, Y), BUDGET, **m), "laplace"),
         (lambda **m: objective_perturbation(LINE, (X, OUTCOMES), BUDGET, **m), "clip"),
         (

@@ -2,6 +2,7 @@
 
 import datetime
 import math
+import re
 import zoneinfo
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide import Refused, drafts, encoding, schema, tables
+from confide import Refused, drafts, encoding, preparation, request, schema, tables, tabular
 from confide.schema import Column, Schema
 from patients import HEADER, SCHEMA, rows, write
 
@@ -269,6 +270,26 @@ def test_drafts_hold_no_value_unless_asked(tmp_path):
         max(row[1] for row in rows() if row[1] != "NA"),
     )
     assert learnt.learnt == ("id", "age", "sex", "smoker", "stage", "relapse")
+
+
+def test_what_is_ignored_because_of_the_records_is_learnt_from_them(tmp_path):
+    """One record with another value would have kept the column: that is no public fact."""
+    for name, value in (("same", 1.0), ("other", 2.0)):
+        lines = [f"{i},1.0,{i % 2}" for i in range(20)] + [f"20,{value},1"]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age,site,ill", *lines]) + "\n")
+    same, other = (drafts.from_data(tables.open_table(tmp_path / f"{name}.csv"), "ill") for name in ("same", "other"))
+    found = schema.loads(same.toml)
+    assert found.column("site").kind == "ignore"
+    assert schema.loads(other.toml).column("site").kind == "numeric"
+    assert same.learnt == other.learnt == ["age", "site", "ill"]
+    assert found.learnt == ("age", "site", "ill")
+    public = re.sub(r"\[columns\.(age|ill)\]([^\[]*?)learnt = true", r"[columns.\1]\2", same.toml)
+    asked = request.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
+    with pytest.raises(Refused, match="learnt = true in site"):
+        preparation.prepared(asked)
+    said = " ".join(tabular._assumptions(schema.loads(public).aimed()))
+    assert "or that they are ignored, were taken from the records themselves" in said
+    assert "NOT counted in epsilon: site." in said
 
 
 WRONG_SCHEMAS = {

@@ -181,6 +181,91 @@ def test_what_is_added_up_is_cut_to_what_was_paid(kind):
     assert np.sum(norms > 0.9 * np.asarray(paid)) > 5  # some are cut
 
 
+@pytest.mark.parametrize("rows", [40, pytest.param(600, marks=LONG)])
+@pytest.mark.parametrize("kind", ["logistic", pytest.param("softmax", marks=LONG), "diagonal", "mlp"])
+def test_whoever_has_left_is_as_good_as_an_empty_place(kind, rows):
+    """A record of norm 0 in the sum, an empty place with its row, and one with none: the same bits."""
+    model = {"softmax": lambda: models.softmax_regression(D, 3), "mlp": lambda: models.mlp((D, 3, 2))}.get(
+        kind, lambda: MODEL
+    )()
+    random = np.random.default_rng(4)
+    x, y = random.normal(size=(rows, D)).astype(np.float32), (random.uniform(size=rows) < 0.5).astype(np.float32)
+    x[:, 1] = 0.0  # but for one record, so that nothing else hides the sign of its zero
+    flat, unravel = jobs.unraveller(model, (x, y), _key())
+    position = jnp.asarray(random.normal(size=flat.size), jnp.float32)
+    factor = jnp.linspace(0.5, 2, D) if kind == "diagonal" else None
+    total = gradients.clipped_sum(model, 0.5, unravel, rows)
+
+    def summed(x, y, allowed, real):
+        def found(batch):
+            there = batch.real & real[jnp.minimum(batch.places, rows - 1)]
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                return total(position, batch._replace(real=there), factor).total
+
+        return total.over((x, y), total.reach((x, y)), None, found, allowed)
+
+    everyone, here = np.full(rows, 0.5, np.float32), np.ones(rows, bool)
+    with jax.enable_x64(True):
+        compiled = jax.jit(summed)
+        for gone in (0, 3, 17, rows - 1):
+            x[gone, 1], rest = -1.0, np.arange(rows) != gone
+            left = compiled(x, y, np.where(rest, everyone, np.float32(0)), here)
+            empty = compiled(x, y, everyone, rest)
+            nothing = compiled(x * rest[:, None], y * rest, everyone, rest)
+            inside = compiled(x, y, everyone, here)
+            x[gone, 1] = 0.0
+            assert np.asarray(left).tobytes() == np.asarray(empty).tobytes() == np.asarray(nothing).tobytes()
+            assert np.linalg.norm(inside - left) > 0.01
+
+
+def _charged(found, spent, data):
+    """What every record may contribute to the first step, and what it has spent after."""
+    job = found.job
+    with jax.enable_x64(True):
+        _, reach, limits = job.prepared(data)
+        notes = filters.Notes(
+            data=data,
+            reach=reach,
+            picked=None,
+            joined=None,
+            spent=jnp.asarray(spent),
+            limits=limits,
+            secure=False,
+            game=None,
+            claimed=jnp.zeros(()),
+        )
+        scale = jnp.asarray(job.kernel.controls.noise[0])
+        norms = notes.charge(job.gradient_sum, jnp.zeros(D, jnp.float32), scale, None)
+        return np.asarray(norms), np.asarray(notes.spent)
+
+
+@pytest.mark.parametrize("batch_size", [300, 30])
+def test_room_is_kept_for_how_others_are_rounded_after_one_has_left(batch_size):
+    """300 rows are added up in single precision: what slack costs in all steps is never spent on taking part."""
+    x, y = X[:300], Y[:300]
+    asked = Asked(
+        accounts=Accounts(individual=Individual(stretch=3.0)),
+        steps=40,
+        draws=40,
+        burn_in=0,
+        clip=0.8,
+        batch_size=batch_size,
+    )
+    found = stochastic.planned(MODEL, (x, y), BUDGET, confide.sgld(), asked, _key())
+    filter, sums = found.job.watch.filter, found.job.gradient_sum
+    after = math.fsum(filter.costs(sums.slack / found.job.kernel.controls.noise))
+    assert filter.worst > 1.5 * filter.limit
+    assert 1e-7 * filter.limit < after < 1e-2 * filter.limit
+    data = (jnp.asarray(x), jnp.asarray(y))
+    cost = _charged(found, np.zeros(300), data)[1]
+    norms, spent = _charged(found, filter.limit - after * 0.9 - cost, data)
+    assert np.all(norms == 0)
+    assert np.all(spent == filter.limit)
+    norms, spent = _charged(found, filter.limit - after * 2 - cost, data)
+    assert np.all(norms > 0)
+    assert np.all(spent + after <= filter.limit)
+
+
 @pytest.mark.parametrize("name", ["sgld", "sghmc", "wang2015_sgld"])
 @pytest.mark.parametrize("batch_size", [5, N])
 def test_no_step_is_beyond_the_table(name, batch_size):

@@ -40,9 +40,9 @@ MODELS = {
 }
 
 
-def fit(model=MODELS["logistic"][0], y=Y, sampler=None, **more):
+def fit(model=MODELS["logistic"][0], y=Y, sampler=None, x=X, **more):
     settings = {"steps": 60, "verbose": False, "progress": False} | more
-    return confide.fit(model, (X, y), BUDGET, sampler or confide.langevin(), **settings)
+    return confide.fit(model, (x, y), BUDGET, sampler or confide.langevin(), **settings)
 
 
 def planned(name, budget=BUDGET, sampler=None, **asked):
@@ -69,7 +69,7 @@ def stepper(found):
 
     def stepped(position):
         with jax.enable_x64(True):
-            return np.asarray(step(jnp.asarray(position), tuple(map(jnp.asarray, found.data))))
+            return np.asarray(step(jnp.asarray(position), tuple(map(jnp.asarray, found.data.arrays))))
 
     return stepped
 
@@ -96,7 +96,7 @@ def test_no_record_moves_the_gradient_by_more_than_is_priced(name):
     found, rng = planned(name), np.random.default_rng(2)
     bound, sums = found.event.gradient_bound, found.job.gradient_sum
     with jax.enable_x64(True):
-        data = tuple(map(jnp.asarray, found.data))
+        data = tuple(map(jnp.asarray, found.data.arrays))
         reach = sums.reach(data)
 
         @jax.jit
@@ -115,9 +115,9 @@ def test_rounding_is_within_what_is_priced():
     """The computed sum against the same sum in extended precision."""
     found = planned("logistic", clip=0.6)
     event, rng = found.event, np.random.default_rng(3)
-    terms = planning.Terms(N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0, False)
+    terms = planning.Terms(N, N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0, False)
     allowed = planning.rounding(terms, float(event.step_sizes))
-    reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data[:1]), np.longdouble)
+    reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data.arrays[:1]), np.longdouble)
     sums = found.job.gradient_sum
     for scale in (1.0, 300.0):
         position = scale * rng.normal(size=D)
@@ -125,7 +125,7 @@ def test_rounding_is_within_what_is_priced():
         residual = np.clip(1 / (1 + np.exp(-score)) - Y, -reach, reach)
         exact = X.astype(np.longdouble).T @ residual
         with jax.enable_x64(True):
-            data = tuple(map(jnp.asarray, found.data))
+            data = tuple(map(jnp.asarray, found.data.arrays))
             at = functools.partial(sums.in_double, jnp.asarray(position))
             total = sums.over(data, sums.reach(data), None, at)
         error = np.linalg.norm(np.asarray(total, np.longdouble) - exact)
@@ -143,7 +143,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
     job, event = found.job, found.event
     source = noise.SecureSource(b"s" * 32) if secure else jax.random.key(7)
     with jax.enable_x64(True):
-        data = tuple(map(jnp.asarray, found.data))
+        data = tuple(map(jnp.asarray, found.data.arrays))
         random = job.randomness(source, 0)
         normals = (job._host_drawn(random) if secure else job._drawn(random, jnp.asarray(0))).normals
 
@@ -375,11 +375,11 @@ def test_what_does_not_qualify_is_refused_before_any_charge(case, tmp_path):
     assert not ledger.history("patients")
 
 
-def test_unbounded_features_are_refused(tmp_path):
-    ledger = ledger_of(tmp_path)
-    with pytest.raises(Refused, match=r"entries outside \[-1, 1\].*norm_bound"):
-        confide.fit(logistic_regression(D), (50 * X, Y), BUDGET, confide.langevin(), ledger=ledger, verbose=False)
-    assert not ledger.history("patients")
+def test_features_beyond_the_convention_are_scaled_down_row_by_row():
+    """To refuse them would tell that some record has one."""
+    bound = logistic_regression(D, norm_bound=1.0)
+    found, declared = (fit(model, key=3, x=50 * X) for model in (logistic_regression(D), bound))
+    assert np.array_equal(found.draws["weights"], declared.draws["weights"])
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ FLOORS = [
     "calibration",
     "step_sizes",
     "shares",
+    "seals",
     "ledger",
     "charges",
     "planning",

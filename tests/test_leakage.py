@@ -219,7 +219,7 @@ REFUSED = {
     "another kind": ((MEAN, values(50, 0), (np.arange(50),)), {}, "float32 \\(\\) and one of test int32 \\(\\)"),
     "two numbers a record": ((MEAN, TRAIN, TEST), {}, "cannot be evaluated on one record"),
     "the same records": ((LOGISTIC, TRAIN, TRAIN), {}, "same records"),
-    "missing": ((LOGISTIC, TRAIN, (np.full((50, 3), np.nan), Y[:50])), {}, "missing, infinite"),
+    "missing": ((LOGISTIC, TRAIN, (np.full((50, 3), np.nan), Y[:50])), {}, "missing or infinite"),
     "no model": ((Posterior(draws=MEAN.draws, guarantee=None), TRAIN, TEST), {}, "has no model"),
     "no posterior": ((None, TRAIN, TEST), {}, "posterior = 'None'"),
     "no draw": ((LOGISTIC, TRAIN, TEST), {"draw": 2}, "from -2 to 1"),

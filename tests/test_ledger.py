@@ -338,6 +338,20 @@ def test_a_full_ledger_takes_not_even_crumbs(ledger):
     assert accepted <= 1
 
 
+def test_nothing_is_free_however_small(tmp_path):
+    """What would vanish beside all other shares is charged as the least share."""
+    ledger = Ledger.create(tmp_path / "l.db")
+    ledger.enter("d", Budget(epsilon=10.0, delta=0.0))
+    assert ledger.charge("d", Release(epsilon=1e-100)).share == 1e-15
+
+
+def test_a_receipt_is_charged_once(ledger):
+    ledger.charge("patients", Release(epsilon=0.1), receipt="r")
+    with pytest.raises(Refused, match="receipt = 'r' is in the ledger already"):
+        ledger.charge("patients", Release(epsilon=0.1), receipt="r")
+    assert len(ledger.history("patients")) == 1
+
+
 def test_replacing_a_row_is_refused(ledger):
     ledger.charge("patients", Release(epsilon=0.9))
     connection = sqlite3.connect(ledger.path)

@@ -137,7 +137,7 @@ def test_a_saved_posterior_holds_no_record_no_key_and_nothing_unpaid(fitted, tmp
     assert set(record) == {"format", "plan", "model", "variables"}
     public = {
         "model", "sampler", "step_size", "schedule", "temperature", "records", "parameters", "steps", "chains",
-        "batch_size", "clip", "last_step_size", "diffusion_time", "burn_in", "thin", "draws", "noise",
+        "batch_size", "clip", "last_step_size", "diffusion_time", "burn_in", "thin", "draws", "noise", "mechanism",
         "budget", "epsilon", "prior_scale",
     }  # fmt: skip
     assert set(record["plan"]) <= public

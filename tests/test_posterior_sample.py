@@ -489,7 +489,6 @@ REFUSALS = [
     (ops(), {"model": models.mlp((3, 4, 2))}, "mlp is not known to be convex"),
     (ops(), {"model": models.from_functions(**OWN)}, "not known to be convex"),
     (ops(), {"model": models.logistic_regression(3, prior="laplace")}, "laplace prior is not strongly convex"),
-    (ops(), {"model": models.logistic_regression(3), "data": (X * 9, Y)}, r"outside \[-1, 1\]"),
     (ops(), {"model": models.softmax_regression(3, 2, norm_bound=1.0), "clip": 0.1}, "breaks its convexity"),
     (ops(), {"budget": PURE}, "delta = 0 cannot be met"),
     (None, {"budget": PURE}, "delta = 0 cannot be met"),

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import sqlite3
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -277,6 +278,28 @@ def test_the_ledger_as_it_is_now(home, tmp_path):
     assert f"Now, <strong>{percent(left.share)}</strong> is left: ε {left.epsilon:.3g}" in now
     with pytest.raises(Refused, match="not charged"):
         report.write(home / "stages", ledger=home / "ledger.db")
+
+
+def test_a_ledger_without_the_charge_of_the_run_is_refused(home, tmp_path):
+    """Cut off with its seal and the triggers put back: the file alone shows nothing, the run does."""
+    path = tmp_path / "cut.db"
+    shutil.copy(home / "ledger.db", path)
+    report.write(home / "run", tmp_path / "before.html", ledger=path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    for table, since in (("charges", 1), ("seals", 2)):
+        (trigger,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (f"{table}_stay",)).fetchone()
+        connection.execute(f"DROP TRIGGER {table}_stay")
+        connection.execute(f"DELETE FROM {table} WHERE id >= {since}")
+        connection.execute(trigger)
+    connection.close()
+    ledger = confide.Ledger(path)
+    assert ledger.left("patients").share == 1
+    with pytest.raises(Refused, match=r"is not in ledger .* as it was made: rows were cut off"):
+        report.write(home / "run", tmp_path / "after.html", ledger=path)
+    receipt = tabular.load(home / "run")[0].plan["ledger"]["receipt"]
+    ledger.charge("patients", confide.events.Release(epsilon=1e-3), receipt=receipt)
+    with pytest.raises(Refused, match=r"is not in ledger .* as it was made: rows were cut off"):
+        report.write(home / "run", tmp_path / "after.html", ledger=path)
 
 
 def test_several_chains_and_labels(home, pages):

@@ -127,6 +127,7 @@ BAD = {
     "delta": (None, "--delta 0", "", "delta = 0"),
     "dataset": (None, "--dataset doctors", "", "dataset = 'doctors' is not in the ledger"),
     "no ledger": (None, "--ledger nowhere.db", "", "does not exist"),
+    "relation": (None, "--neighbours replace-one", "", "the budget of dataset 'patients' is for 'add-remove'"),
     "parent": (None, "--out no/where", "", "its parent must be a folder"),
     "too many chains": (None, "--chains 0", "", "chains = 0"),
     "parquet": (lambda home: (home / "x.parquet").write_bytes(b"PAR1"), "", "", "cannot be read as Parquet"),
@@ -154,6 +155,19 @@ def test_bad_input_is_one_line_and_leaves_no_trace(name, folder, call, tmp_path)
     assert sorted(path.name for path in folder.iterdir()) == before
     assert ledger.history("patients") == []
     assert list((tmp_path / "state").glob("runs/*")) == []
+
+
+@pytest.mark.parametrize("missing", ["drop", "indicator"])
+def test_a_budget_for_replacing_takes_no_run_for_adding_and_removing(missing, folder, call):
+    """Refused by public facts alone, before the table is looked at: it need not even exist."""
+    ledger = confide.Ledger.create("ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5, neighbours="replace-one"))
+    (folder / "schema.toml").write_text(SCHEMA.replace('missing = "indicator"', f'missing = "{missing}"'))
+    (folder / "patients.csv").unlink()
+    said = " ".join(call(f"confide {FIT}").split())
+    assert "the run is for neighbours = 'add-remove', but the budget of dataset 'patients' is for 'replace-one'" in said
+    assert said.endswith("[exit 2]")
+    assert ledger.history("patients") == []
 
 
 @pytest.mark.long

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         SpendsBudgetWarning,
     )
     from confide.fitting import fit, sample
+    from confide.inputs import outside
     from confide.leakage import Leakage, leakage_test
     from confide.ledger import BudgetExceeded, Ledger
     from confide.planning import Plan, plan
@@ -91,6 +92,7 @@ _HOMES = {
     "last_iterate_mu": "contractions",
     "leakage_test": "leakage",
     "one_posterior_sample": "samplers",
+    "outside": "inputs",
     "plan": "planning",
     "psgld": "samplers",
     "sample": "fitting",
@@ -202,6 +204,7 @@ __all__ = [
     "last_iterate_mu",
     "leakage_test",
     "one_posterior_sample",
+    "outside",
     "plan",
     "psgld",
     "sample",

@@ -7,7 +7,7 @@ from typing import Any
 
 from confide import accountants, checks, events
 from confide.accountants.profiles import Profile
-from confide.budget import Guarantee
+from confide.budget import MECHANISM, Guarantee
 from confide.checks import Refused
 from confide.events import EVERY_ITERATE as EVERY_ITERATE
 from confide.events import Event, Neighbours
@@ -146,6 +146,7 @@ def guarantee(
         accountant=accountant,
         released=event.released() if released is None else released,
         assumptions=sentences,
+        mechanism=MECHANISM,
     )
 
 

@@ -52,6 +52,11 @@ class Estimate(Protocol):
     def sentences(self) -> tuple[str, ...]: ...
 
 
+# The version of the mechanism: whatever changes the noise that is drawn or the sums that it hides raises it. What was
+# begun under another version is never continued; guarantees of all versions load and verify as they were.
+MECHANISM = 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What a release promises, and everything that the promise rests on.
@@ -69,6 +74,7 @@ class Guarantee:
     accountant: str
     released: str
     assumptions: tuple[str, ...]
+    mechanism: int = 1  # of those who do not say
     typical: Estimate | None = field(default=None, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -86,6 +92,7 @@ class Guarantee:
         object.__setattr__(self, "delta", checks.probability(zero=True, delta=self.delta))
         checks.one_of(NEIGHBOURS, neighbours=self.neighbours)
         checks.instance(Event, event=self.event)
+        object.__setattr__(self, "mechanism", checks.count(mechanism=self.mechanism))
         for text in (self.accountant, self.released, *self.assumptions):
             checks.instance(str, text=text)
         if isinstance(self.assumptions, str):

@@ -30,6 +30,7 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.events import Neighbours
+from confide.inputs import Records
 from confide.models.model import Data, Linear, Model
 from confide.models.priors import Parameters
 from confide.models.tapes import Layered, Tape
@@ -86,29 +87,29 @@ class Planted:
     """A model with parameters for the canaries, after its own, and the data with their rows among all others."""
 
     model: Model
-    data: Data  # as if all canaries were out
+    data: Records  # as if all canaries were out
     count: int
     places: np.ndarray  # rows of the canaries
     first: int  # coordinate of the first canary
     apart: int  # coordinates from one to the next
     replaced: bool
 
-    def with_members(self, inside: np.ndarray) -> Data:
+    def with_members(self, inside: np.ndarray) -> Records:
         """The data with these canaries in."""
-        *others, labels = self.data
+        *others, labels = self.data.arrays
         labels = labels.copy()
         labels[self.places] = np.where(inside, UP, DOWN if self.replaced else OUT)
-        return (*others, labels)
+        return self.data._replace(arrays=(*others, labels))
 
 
-def planted(model: Model, data: Data, count: int, size: int, neighbours: Neighbours) -> Planted:
+def planted(model: Model, records: Records, count: int, size: int, neighbours: Neighbours) -> Planted:
     """The model and the data with canaries; `size` is the number of the model's own parameters."""
-    linear, rows = model.linear, len(data[0]) + count
+    linear, rows, data = model.linear, records.places + count, records.arrays
     places = (np.arange(count) * rows + rows // 2) // count
     widened, arrays = _other(model, data, places) if linear is None else _linear(model, linear, data, places)
     return Planted(
         model=widened,
-        data=arrays,
+        data=Records(arrays, _spread(records.present, places, True), records.number),
         count=count,
         places=places,
         first=size,
@@ -133,14 +134,13 @@ def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tup
     (x, y), own, count = data, data[0].shape[1], len(places)
     if (len(x) + count) * (own + count) > LARGEST:
         raise Refused(
-            f"{count} canaries need as many columns for {len(x):,} records: plant fewer, or audit with fewer records"
+            f"{count} canaries need as many columns for {len(x):,} places: plant fewer, or audit with fewer records"
         )
-    if np.any(np.abs(y) >= UP / 2):
-        raise Refused(f"canaries: y is above {UP / 2:.0e} somewhere, where their marks are: rescale it")
     wide = np.zeros((len(x) + count, own + count), np.float32)
     wide[:, :own] = _spread(x, places, 0.0)
     wide[places, own + np.arange(count)] = LENGTH
-    labels = _spread(y.astype(np.float32), places, OUT)
+    below = np.clip(y.astype(np.float32), -UP / 2, UP / 2)  # where the marks of canaries are not
+    labels = _spread(below, places, OUT)
 
     def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
         known = jnp.abs(labels) < UP

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from confide.checks import Refused
-from confide.events import Event
+from confide.events import Event, Neighbours
 from confide.ledger import Charge, Ledger
 
 
@@ -19,19 +19,30 @@ class Begun(Protocol):
     def block(self) -> int: ...
 
 
-def opened(ledger: Any, dataset: str | None) -> tuple[Ledger, str] | None:
-    """The ledger and the dataset's name in it; None where no ledger is given."""
+def opened(ledger: Any, dataset: str | None, neighbours: Neighbours) -> tuple[Ledger, str] | None:
+    """The ledger and the dataset's name in it; None where no ledger is given.
+
+    Refused where the run's relation is not that of the dataset's budget. An event can be priced for either, but a run
+    is more than its event: what it drops, refuses, counts and publishes follows from its own relation, and so do the
+    guarantee and the plan that it prints. Priced for another relation, the charge would be of a run that was not made.
+    """
     if ledger is None:
         if dataset is not None:
             raise Refused(f"dataset = {dataset!r} is given without a ledger: give the ledger that it is entered in")
         return None
     ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    book = ledger.book()
     if dataset is None:
-        names = [account.name for account in ledger.accounts()]
-        if len(names) != 1:
-            raise Refused(f"the ledger holds {len(names)} datasets: name the one that is used with dataset=")
-        dataset = names[0]
-    return ledger, ledger.account(dataset).name
+        if len(book.accounts) != 1:
+            raise Refused(f"the ledger holds {len(book.accounts)} datasets: name the one that is used with dataset=")
+        dataset = book.accounts[0].name
+    account = book.account(dataset)
+    if account.budget.neighbours != neighbours:
+        raise Refused(
+            f"the run is for neighbours = {neighbours!r}, but the budget of dataset {account.name!r} is for "
+            f"{account.budget.neighbours!r}: run it with that"
+        )
+    return ledger, account.name
 
 
 def made(ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None, note: str = "confide.fit") -> Charge:
@@ -44,6 +55,17 @@ def made(ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None,
     if begun.block > 0:
         raise Refused("the checkpoint's charge is not in this ledger: give the ledger that the run began with")
     return ledger.charge(dataset, event, note=note, receipt=begun.receipt)
+
+
+def standing(account: tuple[Ledger, str] | None, begun: Begun) -> str:
+    """What a run that will not be continued has cost, in words."""
+    if account is None:
+        return "no ledger was given, so count the whole of its budget as spent"
+    ledger, dataset = account
+    found = [charge for charge in ledger.history(dataset) if charge.receipt == begun.receipt]
+    if not found:
+        return f"nothing was charged to {dataset!r} for it"
+    return f"its charge to {dataset!r} (receipt {begun.receipt[:8]}, share {found[0].share:.4g}) stays"
 
 
 def paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
@@ -64,6 +86,7 @@ def entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "receipt": charge.receipt,
+        "seal": charge.seal,
         "time": charge.time,
         "budget": account.budget.to_json(),
         "composition": account.composition,

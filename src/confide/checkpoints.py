@@ -28,6 +28,7 @@ class Checkpoint(NamedTuple):
     given: bool  # whether the caller chose the key
     block: int  # blocks of steps done
     arrays: list[np.ndarray]  # leaves of the state and the draws
+    mechanism: int = 1  # of those who do not say
 
 
 def fingerprint(settings: dict[str, Any], data: tuple[np.ndarray, ...]) -> str:

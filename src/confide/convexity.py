@@ -21,11 +21,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from confide import models
 from confide.checks import Refused
-from confide.inputs import within
+from confide.inputs import Records, scaled_down
 from confide.models.model import Model
 
 
@@ -56,31 +54,28 @@ def qualified(model: Model) -> Model:
     return model
 
 
-def prepared(model: Model, data: tuple[np.ndarray, ...]) -> tuple[Model, tuple[np.ndarray, ...]]:
-    """A convex model with a norm bound, and the data with every row within it."""
-    return bounded(qualified(model), data)
+def prepared(model: Model, records: Records) -> tuple[Model, Records]:
+    """A convex model with a norm bound, and the records with every row within it."""
+    return bounded(qualified(model), records)
 
 
-def bounded(model: Model, data: tuple[np.ndarray, ...]) -> tuple[Model, tuple[np.ndarray, ...]]:
-    """A linear model with a norm bound, and the data with every row within it.
+def bounded(model: Model, records: Records) -> tuple[Model, Records]:
+    """A linear model with a norm bound, and the records with every row within it.
 
     A model without one gets it from the convention that features lie in [-1, 1]: 1 for a classifier, whose labels do
-    not change when a row is scaled down, and sqrt(dimension), which holds for every such row, for a regression.
+    not change when a row is scaled down, and sqrt(dimension), which holds for every such row, for a regression. A row
+    with features beyond it is scaled down as well.
     """
     assert model.linear is not None
     if model.linear.norm_bound is not None:
-        return model, data
+        return model, records
     if model.settings is None:
         raise Refused("the rows of a model with a prior of your own have no public bound: give it a norm_bound")
-    if float(np.max(np.abs(data[0]))) > 1 + 1e-6:
-        raise Refused(
-            "X has entries outside [-1, 1], so its rows have no public bound: scale the features by public bounds, or "
-            "give the model a norm_bound"
-        )
     bound = 1.0 if model.kind == "classification" else math.sqrt(model.settings["dimension"])
     bounded = models.rebuilt(model.name, model.settings | {"norm_bound": bound})
     assert bounded is not None
-    return bounded, (within(bound, data[0]), *data[1:])
+    x, *others = records.arrays
+    return bounded, records._replace(arrays=(scaled_down(bound, x), *others))
 
 
 def longest(model: Model) -> float:

@@ -16,7 +16,7 @@ MOST_CATEGORIES = 1000  # so many are free text
 class Draft(NamedTuple):
     toml: str
     to_fill: list[str]  # what a person must fill in, one line each
-    learnt: list[str]  # columns that were filled in from the data
+    learnt: list[str]  # columns that were filled in, or are ignored, because of the data
 
 
 def from_types(table: Table, target: str = "") -> Draft:
@@ -44,7 +44,7 @@ def from_types(table: Table, target: str = "") -> Draft:
 
 
 def from_data(table: Table, target: str = "") -> Draft:
-    """Bounds and categories as they are in the records, each column marked as learnt."""
+    """Bounds, categories and what is ignored as the records have it, so that every column is marked as learnt."""
     kinds, columns, ignored = _kinds(table, target, everything=True), [], []
     seen: dict[str, set[str]] = {name: set() for name in kinds}
     bounds: dict[str, tuple[float, float]] = dict.fromkeys(kinds, (math.inf, -math.inf))
@@ -75,7 +75,7 @@ def from_data(table: Table, target: str = "") -> Draft:
             ignored.append(
                 f"{name}: it is the same everywhere or free text, and therefore ignored: whether that is right"
             )
-            columns.append(Column(name=name, kind="ignore"))
+            columns.append(Column(name=name, kind="ignore", learnt=True))  # that it is, the records said
     schema = Schema(columns=tuple(columns), target=target)
     learnt = [column.name for column in columns if column.learnt]
     comment = (

@@ -72,6 +72,7 @@ class Limits(NamedTuple):
     """A filter as the compiled program takes it: arguments, so that another budget needs no new program."""
 
     limit: jax.Array
+    worst: jax.Array  # see `Filter.worst`
     spacing: jax.Array  # of the ratios in the table
     table: jax.Array
 
@@ -115,6 +116,12 @@ class Notes:
 
         It is the norm that was charged for, or 0: another program may round a record's gradient otherwise, and where
         large numbers cancel in it, into another gradient. What is added up is cut to what was paid.
+
+        **Whoever has left** adds zero, exactly. Where its place stays, present or not, a zero is added there, and no
+        floating-point sum is changed by that: nothing is left to charge (a test compares bits). Where the others move
+        up into its place, they are grouped otherwise, and their sum may be rounded otherwise, by `slack` at most. What
+        that costs in all steps is kept free from the first step on, so that nobody takes part on it: costs are convex
+        in the square of the ratio and 0 at 0, so those of slack are at most (slack / clip)^2 of those of the clip.
         """
         assert not self.seen, "a step that asks twice would be charged once"
         self.seen = True
@@ -125,7 +132,8 @@ class Notes:
         if self.secure:  # each record is rounded to the grid of the noise
             moved = moved + scale / GRID * math.sqrt(position.size) / 2
         after = self.spent + self.limits.costs(moved / scale)
-        within = after <= self.limits.limit
+        reserve = self.limits.worst * (gradient_sum.slack / gradient_sum.clip) ** 2
+        within = after <= self.limits.limit - reserve
         self.spent = jnp.where(within, after, self.limits.limit)
         return jnp.where(within, norms, jnp.float32(0))
 
@@ -139,11 +147,12 @@ class Notes:
         if self.picked is not None:
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
                 batch = gradient_sum.batch(self.data, self.reach, self.picked)
-                self.distances = gradient_sum.norms(position, batch, factor)
+                norms = gradient_sum.norms(position, batch, factor)
+                self.distances = jnp.where(batch.real, norms, jnp.float32(gradient_sum.limit))  # as far as can be
 
 
 def limits(filter: Filter | None) -> Limits | None:
     if filter is None:
         return None
     spacing = filter.largest / (KNOTS - 1)
-    return Limits(jnp.asarray(filter.limit), jnp.asarray(spacing), jnp.asarray(filter.table))
+    return Limits(*map(jnp.asarray, (filter.limit, filter.worst, spacing, filter.table)))

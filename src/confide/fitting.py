@@ -21,9 +21,9 @@ from confide import accounting, charges, checkpoints, checks, jobs, run, stateme
 from confide import canaries as planting
 from confide import noise as noises
 from confide.accounts import accounts
-from confide.budget import Budget
+from confide.budget import MECHANISM, Budget
 from confide.checks import Refused
-from confide.inputs import checked_data
+from confide.inputs import checked_data, placed
 from confide.jobs import Asked
 from confide.ledger import Ledger
 from confide.models.model import Model
@@ -61,8 +61,9 @@ def fit(
 ) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 
-    What is left out is planned from the budget. The number of records, the shape of the data and all arguments are
-    treated as public.
+    What is left out is planned from the budget. The declared number of records, the shape and type of the arrays and
+    all arguments are treated as public. A record with a number that is missing or infinite, or with an outcome that the
+    model does not know, counts as absent: `confide.outside(model, data)` shows such rows, to you alone.
 
     Args:
         model: from `confide.models`.
@@ -76,6 +77,8 @@ def fit(
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
+        records: how many there are, as declared: by default the number of rows. Everything that is planned, printed or
+            stored follows it, and the data may hold somewhat fewer or more rows than that, as nobody is told.
         draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); one point of an optimiser,
             and from the q of `dpvi` as many as are wanted.
         noise: "secure" for a cryptographic generator and exact rounding.
@@ -89,7 +92,6 @@ def fit(
         progress: a bar on the terminal; by default where there is one.
         verbose: print the plan.
         assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
-        records: the declared number of records, which is public; by default the number of rows.
     """
     if microbatch is not None:
         microbatch = checks.count(microbatch=microbatch)
@@ -139,7 +141,10 @@ def completed(
     records: int | None = None,
     present: np.ndarray | None = None,
 ) -> Posterior:
-    """`fit`, with its checkpoint left in place: for callers who delete it when they have stored the posterior."""
+    """`fit`, with its checkpoint left in place: for callers who delete it when they have stored the posterior.
+
+    `present` says which rows of the data hold a record at all.
+    """
     checks.instance(Budget, budget=budget)
     sampler = sgld() if sampler is None else sampler
     checks.instance(Sampler, sampler=sampler)
@@ -154,20 +159,23 @@ def completed(
     if noise == "secure" and key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     checks.positive(checkpoint_seconds=checkpoint_seconds)
-    account = charges.opened(ledger, dataset)
+    account = charges.opened(ledger, dataset, budget.neighbours)
     place = checkpoints.checked_path(checkpoint)
-    arrays = checked_data(model, _placed(data, records, present))
+    table = placed(model, data, records, present)
     own, count = model, planting.asked(canaries)
     if count:
-        flat, unravel = jobs.unraveller(model, arrays, noises.as_key(0))
-        jobs.check_likelihood(model, arrays, flat, unravel)  # of the model as it was given
-        planted = planting.planted(model, arrays, count, flat.size, budget.neighbours)
-        model, arrays, asked = planted.model, planted.data, asked._replace(canaries=planted)
+        flat, unravel = jobs.unraveller(model, table.arrays, noises.as_key(0))
+        jobs.check_likelihood(model, table, flat, unravel)  # of the model as it was given
+        planted = planting.planted(model, table, count, flat.size, budget.neighbours)
+        model, table, asked = planted.model, planted.data, asked._replace(canaries=planted)
     resumed = None if place is None else checkpoints.read(place)
+    if place is not None and resumed is not None:
+        _same_mechanism(place, resumed, account)
     start, source = _keys(noise, key, resumed)
     given = key is not None if resumed is None else resumed.given
-    planned = jobs.planned(model, arrays, budget, sampler, asked, start)
-    model, arrays, job, event = planned.model, planned.data, planned.job, planned.event
+    planned = jobs.planned(model, table, budget, sampler, asked, start)
+    model, table, job, event = planned.model, planned.data, planned.job, planned.event
+    arrays = table.arrays
     guarantee = accounting.guarantee(
         event,
         delta=budget.delta,
@@ -184,14 +192,17 @@ def completed(
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}
     plan: dict[str, Any] = (
-        planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+        planned.plan
+        | scale
+        | counted
+        | {"noise": noise, "mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     )
     if verbose:
         print(statements.printed(plan, guarantee), file=sys.stderr)
     begun, mark = None, ""
     if place is not None or key is not None:
         details = {"event": event.to_json(), "model": _digest(model, arrays), "work": job.digest()}
-        mark = checkpoints.fingerprint(plan | details, arrays)
+        mark = checkpoints.fingerprint(plan | details, (*arrays, table.present))
         if key is not None and resumed is None:
             source = noises.own(source, mark)
     if place is not None:
@@ -215,7 +226,7 @@ def completed(
     until = planned.until
     spent = None if until is None else lambda step: statements.spent(until(step), guarantee)
     inside = noises.coins(source, count) if count else np.zeros(0, bool)
-    data = arrays if asked.canaries is None else asked.canaries.with_members(inside)
+    data = table if asked.canaries is None else asked.canaries.with_members(inside)
     with shown(job.steps, spent, progress) as report:
         kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
     if planned.finish is not None:
@@ -241,20 +252,6 @@ def completed(
     return posterior
 
 
-def _placed(data: Any, records: int | None, present: np.ndarray | None) -> Any:
-    """The data with rows of zeros where no record is present, and up to the declared number of records."""
-    if records is None and present is None:
-        return data
-    arrays = [np.array(array) for array in data]
-    rows = len(arrays[0])
-    kept = np.ones(rows, bool) if present is None else np.asarray(present, bool)
-    places = max(rows, 0 if records is None else records)
-    whole = [np.zeros((places, *array.shape[1:]), array.dtype) for array in arrays]
-    for filled, array in zip(whole, arrays, strict=True):
-        filled[:rows][kept] = array[kept]
-    return tuple(whole)
-
-
 def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
     scores, sums, squares, pulls = np.moveaxis(job.seen.told, 1, 0)
@@ -273,7 +270,19 @@ def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
 
 def _first(job: jobs.Work, source: Any, mark: str, given: bool) -> checkpoints.Checkpoint:
     """Where a run begins: written before the charge, so that a run is charged once however often it is killed."""
-    return checkpoints.Checkpoint(mark, uuid.uuid4().hex, run.secret(source), given, 0, job.first_state())
+    secret = run.secret(source)
+    return checkpoints.Checkpoint(mark, uuid.uuid4().hex, secret, given, 0, job.first_state(), MECHANISM)
+
+
+def _same_mechanism(place: Path, begun: checkpoints.Checkpoint, account: tuple[Ledger, str] | None) -> None:
+    """Refuse to go on with noise or sums that are not those that the run began with."""
+    if begun.mechanism == MECHANISM:
+        return
+    raise Refused(
+        f"checkpoint {str(place)!r} was begun under version {begun.mechanism} of the mechanism, and this is version "
+        f"{MECHANISM}, with other noise: {charges.standing(account, begun)}; delete it to start afresh, which is "
+        "charged again, or resume it with the version of confide that began it"
+    )
 
 
 def sample(

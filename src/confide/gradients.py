@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
     arrays: tuple[jax.Array, ...]
     real: jax.Array
-    reach: jax.Array | None  # limit / ||x||, for linear models
+    reach: jax.Array | None  # limit / ||x||, for linear models; 1 for others
     allowed: jax.Array | None = None  # norm that each record may have, where that is not the same for all
     places: jax.Array | None = None  # among all rows
 
@@ -112,12 +112,21 @@ class ClippedSum:
         """Whether the rows of a chunk are added up in double precision."""
         return self.rows > SMALL if self.microbatch is None else self._rounding(2.0**-24) > ROUNDED
 
-    def reach(self, data: tuple[jax.Array, ...]) -> jax.Array | None:
-        """limit / ||x|| of every row, which linear models need at every step: computed once."""
-        if self.linear is None or math.isinf(self.clip):
+    def reach(self, data: tuple[jax.Array, ...], present: jax.Array | None = None) -> jax.Array | None:
+        """limit / ||x|| of every row, which linear models need at every step: computed once.
+
+        It is 1 for other models, and 0 where `present` says that the place holds no record. None: all rows are there.
+        """
+        if math.isinf(self.clip):
             return None
+        reach = None if self.linear is None else self._threshold(data, self.linear)
+        if present is None:
+            return reach
+        return jnp.where(present, jnp.ones(len(present), jnp.float32) if reach is None else reach, 0.0)
+
+    def _threshold(self, data: tuple[jax.Array, ...], linear: Linear) -> jax.Array:
         norms = row_norms(data[0])
-        if self.linear.intercept:
+        if linear.intercept:
             norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
         reach = jnp.float32(self.limit) / jnp.maximum(norms, TINY)
         return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
@@ -130,7 +139,8 @@ class ClippedSum:
         places = jnp.minimum(rows, n - 1)
         taken = [array.at[places].get(mode="promise_in_bounds") for array in data]
         ends, cuts = (None if array is None else array[places] for array in (reach, allowed))
-        return Batch(tuple(taken), rows < n, ends, cuts, rows)
+        real = rows < n if ends is None else (rows < n) & (ends > 0)
+        return Batch(tuple(taken), real, ends, cuts, rows)
 
     def over(
         self,
@@ -174,7 +184,8 @@ class ClippedSum:
 
             places = start + jnp.arange(unit)
             ends, cuts = (None if array is None else cut(array) for array in (reach, allowed))
-            return Batch(tuple(map(cut, data)), places >= first, ends, cuts, places)
+            real = places >= first if ends is None else (places >= first) & (ends > 0)
+            return Batch(tuple(map(cut, data)), real, ends, cuts, places)
 
         def more(index: jax.Array, total: Any) -> Any:
             with jax.enable_x64(True):
@@ -258,6 +269,7 @@ class ClippedSum:
         total = self._summed(inputs, residual, asked).total
         assert both.reach is not None
         norms = self._cut_norms(residual[size:], both.reach[size:])
+        norms = jnp.where(both.real[size:], norms, jnp.float32(self.limit))  # an empty place: as far as can be
         if size + picked == joined.shape[0]:
             return total, norms
         rest = joined[size + picked :]

@@ -48,19 +48,20 @@ class Kernel(NamedTuple):
 class Setting:
     """What is public about a run, and all that a kernel is built from."""
 
-    n: int
+    n: int  # the declared number of records
     sampling_probability: float
     clip: float  # inf for a run without a guarantee
     dimension: int  # number of parameters
     prior: Callable[[jax.Array], jax.Array]  # gradient of -log prior at a flat position
     secure: bool = False
+    capacity: int | None = None  # places for records: n where it is not given
     others: int = 0  # rows that are no records: canaries
     own: int | None = None  # how many of the parameters, from the first, are the model's: all unless there are canaries
 
     @property
     def rows(self) -> int:
         """What batches are drawn from."""
-        return self.n + self.others
+        return (self.n if self.capacity is None else self.capacity) + self.others
 
     @property
     def size(self) -> int:

@@ -26,6 +26,7 @@ from confide.checkpoints import Checkpoint
 from confide.checks import Refused
 from confide.filters import Notes, Seen, Watch
 from confide.gradients import SMALL, ClippedSum
+from confide.inputs import Records, as_records
 from confide.kernel import Kernel, Oracle, Setting
 from confide.noise import SecureSource
 
@@ -187,9 +188,9 @@ class Job:
         )
         return Drawn(rows, units, None, picked)
 
-    def prepared(self, data: tuple[jax.Array, ...]) -> Any:
+    def prepared(self, data: tuple[jax.Array, ...], present: jax.Array | None = None) -> Any:
         """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""
-        return data, jax.jit(self.gradient_sum.reach)(data), filters.limits(self.watch.filter)
+        return data, jax.jit(self.gradient_sum.reach)(data, present), filters.limits(self.watch.filter)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
@@ -197,12 +198,12 @@ class Job:
         draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         watched = (chains, self.steps, self.watch.samples)
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
-        spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.n), jnp.float64)
+        spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.rows), jnp.float64)
         told = None if self.watch.game is None else jnp.zeros((chains, 4, self.watch.game.count), jnp.float64)
         carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told)
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 
-    def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+    def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
         return execute(self, data, key, **how)
 
     def digest(self) -> str:
@@ -241,7 +242,7 @@ class Job:
 
 def execute(
     job: Job,
-    data: tuple[np.ndarray, ...],
+    data: Records | tuple[np.ndarray, ...],
     key: Any,
     *,
     checkpoint: Path | None = None,
@@ -256,8 +257,9 @@ def execute(
     """
     use_compilation_cache()
     with jax.enable_x64(True):
-        arrays = tuple(jax.device_put(array) for array in data)  # jnp.asarray copies twice
-        prepared = job.prepared(arrays)
+        records = as_records(data)
+        arrays = tuple(jax.device_put(array) for array in records.arrays)  # jnp.asarray copies twice
+        prepared = job.prepared(arrays, jnp.asarray(records.present))
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         carry, first = job.begin(), 0
         if resumed is not None:
@@ -282,7 +284,9 @@ def execute(
         if job.watch:
             alone = job.chains == 1
             found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent, carry.told)]
-            job.seen = Seen(*[leaf[None] if alone and leaf is not None else leaf for leaf in found])
+            found = [leaf[None] if alone and leaf is not None else leaf for leaf in found]
+            distances, spent, told = found
+            job.seen = Seen(distances, None if spent is None else spent[:, records.present], told)
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws

@@ -46,7 +46,7 @@ class Column:
         missing: what becomes of a record without a value that the column admits. `drop`: it counts as absent, and its
             place stays empty. `indicator`: a feature says so. `refuse`: no run, so that a run tells that no record
             lacks a value.
-        learnt: whether bounds or categories were taken from the records.
+        learnt: whether bounds or categories were taken from the records, or that it is ignored.
     """
 
     name: str
@@ -185,8 +185,8 @@ class Schema:
 
     @property
     def learnt(self) -> tuple[str, ...]:
-        """The columns in use whose values were taken from the records."""
-        return tuple(column.name for column in self.columns if column.learnt and column in self.used)
+        """The columns that the records decided about: which are used at all, and bounds and categories of those."""
+        return tuple(column.name for column in self.columns if column.learnt)
 
     def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
         """The schema as a file; `comments` go above the columns that they name, and '' above everything."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from confide import checkpoints, checks, fitting, pending, pictures, schema
+from confide import charges, checkpoints, checks, fitting, pending, pictures, schema
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.jobs import Asked
@@ -43,6 +43,8 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
         raise Refused(
             f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
         ) from None
+    budget = _budget(request)
+    charges.opened(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
     made = prepared(request)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
@@ -101,11 +103,15 @@ def discard(out: str | os.PathLike[str]) -> None:
         pending.end(path)
 
 
+def _budget(request: Request) -> Budget:
+    return Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
+
+
 def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
     described = made.described
     checkpoint, saved = folder / pending.CHECKPOINT, False
     try:
-        budget = Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
+        budget = _budget(request)
         choice = chosen(described, request, budget, made.records)
         if choice.why is not None and verbose:
             print(f"confide chooses {choice.why}", file=sys.stderr)
@@ -188,8 +194,8 @@ def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, .
         )
     if described.learnt:
         sentences.append(
-            "Bounds or categories of these columns were taken from the records themselves, and what they reveal is NOT "
-            f"counted in epsilon: {', '.join(described.learnt)}."
+            "Bounds or categories of these columns, or that they are ignored, were taken from the records themselves, "
+            f"and what that reveals is NOT counted in epsilon: {', '.join(described.learnt)}."
         )
     return tuple(sentences)
 

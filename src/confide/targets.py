@@ -27,6 +27,7 @@ import numpy as np
 
 from confide import balls, convexity
 from confide.checks import Refused
+from confide.inputs import Records, as_records
 from confide.models.model import Linear, Model
 
 NEWTON = 25  # steps towards the mode
@@ -37,7 +38,7 @@ LARGEST = 2**24  # numbers in the factors of a frame
 
 class Target(NamedTuple):
     log_density: Callable[[jax.Array, Any], jax.Array]  # (coordinates, arrays)
-    arrays: Callable[[tuple[np.ndarray, ...]], dict[str, Any]]
+    arrays: Callable[[Records | tuple[Any, ...]], dict[str, Any]]
     ridge: float | None  # precision of the prior, for the frame; None: the model has no frame
     parameters: Callable[[jax.Array, Any], jax.Array] = lambda flat, arrays: flat  # (coordinates, arrays) -> flat
 
@@ -54,8 +55,11 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
     linear, shape = _linear(model), convexity.shape(model, clip)
     cut = model.name not in _UNCLIPPED or (clip is not None and clip < convexity.longest(model))
 
-    def arrays(data: tuple[np.ndarray, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = _inputs(linear, data) | {"power": power, "precision": shape.strong_convexity}
+    def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = _inputs(linear, as_records(data)) | {
+            "power": power,
+            "precision": shape.strong_convexity,
+        }
         if cut:
             norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
             with np.errstate(divide="ignore"):
@@ -96,13 +100,15 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
     """The target of the published bound; without a radius the parameters are free, and only the cut bounds."""
     linear = model.linear
 
-    def arrays(data: tuple[np.ndarray, ...]) -> dict[str, Any]:
+    def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
         found: dict[str, Any] = {"power": power, "bound": bound}
+        records = as_records(data)
         if radius is not None:
             found["ball"] = balls.ball(radius, np.zeros(size))
         if linear is not None:
-            return found | _inputs(linear, data)
-        return found | {"data": tuple(np.asarray(a, np.float64 if a.dtype.kind == "f" else a.dtype) for a in data)}
+            return found | _inputs(linear, records)
+        double = [np.asarray(a, np.float64 if a.dtype.kind == "f" else a.dtype) for a in records.arrays]
+        return found | {"data": tuple(double), "present": records.present}
 
     def log_density(flat: jax.Array, given: Any) -> jax.Array:
         if linear is not None:
@@ -112,7 +118,8 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
             each = jax.vmap(model.log_likelihood, (None, *[0] * len(rows)))(unravel(flat), *rows)
         limit = given["bound"]
         each = jnp.clip(jnp.where(jnp.isnan(each), -limit, each), -limit, limit)
-        return given["power"] * (jnp.sum(each) + model.log_prior(unravel(flat)))
+        whole = jnp.sum(jnp.where(given["present"], each, 0.0))
+        return given["power"] * (whole + model.log_prior(unravel(flat)))
 
     alone = linear is not None and not linear.outputs
     settings, ridge = model.settings or {}, 0.0 if radius is not None and alone else None
@@ -217,7 +224,7 @@ class _Hill(NamedTuple):
         """Where it is highest, from `centre` on, and how it curves there in the parameters of every output."""
         linear, inputs, power = self.linear, self.given["inputs"], self.given["power"]
         features, outputs = centre.shape
-        known = {name: self.given[name] for name in ("y", "low", "high", "reach") if name in self.given}
+        known = {name: self.given[name] for name in ("y", "present", "low", "high", "reach") if name in self.given}
         height = jax.jit(lambda scores, known: _log_likelihood(linear, scores, known))
         curves = jax.jit(lambda scores, known: _curves(linear, scores, known))
 
@@ -259,7 +266,7 @@ def placed(frame: Frame | None, z: jax.Array) -> jax.Array:
 def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     """Of all records; with the gradient cut where the arrays say between which scores it is not."""
     if "low" not in given:
-        return jnp.sum(jax.vmap(linear.log_likelihood)(scores, given["y"]))
+        return jnp.sum(jnp.where(given["present"], jax.vmap(linear.log_likelihood)(scores, given["y"]), 0.0))
 
     def at(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         held = jnp.clip(scores, given["low"], given["high"])
@@ -267,7 +274,8 @@ def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
         return held, slope, jax.vmap(linear.log_likelihood)(held, given["y"])
 
     (held, slope, value), (first, steep, least) = at(scores), at(jnp.zeros_like(scores))
-    return jnp.sum((value - least) - slope * scores + (slope * held - steep * first))
+    whole = (value - least) - slope * scores + (slope * held - steep * first)
+    return jnp.sum(jnp.where(given["present"], whole, 0.0))
 
 
 def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
@@ -282,7 +290,8 @@ def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, j
         return moved.reshape(len(y), outputs)[:, k]
 
     weights = jax.vmap(own, out_axes=1)(jnp.arange(outputs)).reshape(held.shape)
-    return linear.residual(held, y), jnp.where(held == scores, weights, 0.0)
+    there = given["present"].reshape(-1, *[1] * (held.ndim - 1))
+    return jnp.where(there, linear.residual(held, y), 0.0), jnp.where(there & (held == scores), weights, 0.0)
 
 
 def _linear(model: Model) -> Linear:
@@ -290,12 +299,13 @@ def _linear(model: Model) -> Linear:
     return model.linear
 
 
-def _inputs(linear: Linear, data: tuple[np.ndarray, ...]) -> dict[str, Any]:
+def _inputs(linear: Linear, records: Records) -> dict[str, Any]:
     """Features by records, the order in which the scores of several chains are one fast product."""
-    x = data[0].T.astype(np.float64)
+    x = records.arrays[0].T.astype(np.float64)
     if linear.intercept:  # first in the flat parameters: "intercept" sorts before "weights"
         x = np.concatenate([np.ones((1, x.shape[1])), x])
-    return {"inputs": np.ascontiguousarray(x), "y": data[1].astype(np.float64)}
+    y = records.arrays[1].astype(np.float64)
+    return {"inputs": np.ascontiguousarray(x), "y": y, "present": records.present}
 
 
 def _scores(linear: Linear, flat: jax.Array, inputs: jax.Array) -> jax.Array:

@@ -17,6 +17,9 @@ Then the whole run keeps the promise of the limit for every record, however the 
   that is in the price. Adding or removing a record then gives D_a at most limit / (a - 1) (Feldman and Zrnic's filter).
   An order that is chosen afterwards, for each record the best, would not be covered.
 
+In floating point a record can also change how the sum of all others is rounded, as long as it takes part and after: a
+little is added to its norm for the one, and kept free of its limit for the other (`confide.filters`).
+
 The others' costs are functions of the outputs and of their own records, so record i has no say in who else is left out.
 Costs, epsilons of single persons and the number of those left out are functions of the records, and none is released.
 A **histogram** of the epsilons is: given the outputs, a record is in one bin of fixed bounds and nowhere else, so that
@@ -48,17 +51,20 @@ BINS = 20
 class Filter:
     """What a record may cost in all, and how a step's cost follows from the ratio of norm to noise.
 
-    `order` None: squares of mu, for full batches.
+    `order` None: squares of mu, for full batches. `worst` is what a record would cost whose every contribution is as
+    long as the clip, where that is more than the limit, so that someone can be left out; 0 where it is not.
     """
 
     limit: float
     order: int | None = None
     sampling_probability: float = 1.0
     largest: float = 1.0  # ratio of clip to noise in any step
+    worst: float = 0.0
 
     def __post_init__(self) -> None:
         checks.positive(limit=self.limit)
         checks.positive(largest=self.largest)
+        checks.nonnegative(worst=self.worst)
         if (self.order is None) != (self.sampling_probability == 1):
             raise Refused("a filter of squares is for full batches, one of an order for Poisson batches")
 

@@ -45,14 +45,16 @@ class Parts(NamedTuple):
     sizes: np.ndarray
 
 
-def assigned(records: int, teachers: int, key: jax.Array) -> np.ndarray:
-    """The teacher of every record: independent and uniform."""
-    return np.asarray(jax.random.randint(key, (records,), 0, teachers))
+def assigned(places: int, teachers: int, key: jax.Array) -> np.ndarray:
+    """The teacher of whoever takes each place: independent and uniform."""
+    return np.asarray(jax.random.randint(key, (places,), 0, teachers))
 
 
-def parted(assignment: np.ndarray, teachers: int) -> Parts:
-    sizes = np.bincount(assignment, minlength=teachers)
-    order = np.argsort(assignment, kind="stable")
+def parted(assignment: np.ndarray, present: np.ndarray, teachers: int) -> Parts:
+    """The rows of every teacher, of the places that hold a record."""
+    taken = np.flatnonzero(present)
+    sizes = np.bincount(assignment[taken], minlength=teachers)
+    order = taken[np.argsort(assignment[taken], kind="stable")]
     mean = len(assignment) / teachers
     most = max(math.ceil(mean + 8 * math.sqrt(mean)) + 16, int(sizes.max()))  # the first: public, and hardly ever less
     rows = np.zeros((teachers, most), np.int32)

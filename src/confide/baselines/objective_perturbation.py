@@ -130,6 +130,7 @@ def objective_perturbation(
     method: Method = "iyengar2019",
     regularisation: float | None = None,
     clip: float | None = None,
+    records: int | None = None,
     key: Any = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
@@ -144,13 +145,14 @@ def objective_perturbation(
         method: "iyengar2019" allows for the solver's error; the other two assume that there is none.
         regularisation: lambda, the prior's 1/prior_scale^2 included; chosen from public numbers by default.
         clip: the longest gradient of a record; by default what the model itself cannot exceed.
+        records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(METHODS, method=method)
     clip = None if clip is None else checks.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
     if request.model.name == "softmax_regression":
         raise Refused("softmax regression has several scores a record, for which no price is known: use fit")
     shape = convexity.shape(request.model, clip)
@@ -168,7 +170,7 @@ def objective_perturbation(
     strength = _strength(request, regularisation, epsilon, shape, scaled, request.size + 1.0 if pure else 1.0)
     scale = scaled(strength)
     spread = scale * math.sqrt(request.size + 1.0) if pure else scale
-    certified = tolerance(request.model, request.records, clip, strength, request.size, spread)
+    certified = tolerance(request.model, request.places, clip, strength, request.size, spread)
     hiding = 0.0
     if method == "iyengar2019":
         left = HIDING * budget.epsilon
@@ -197,7 +199,7 @@ def objective_perturbation(
         verbose=verbose,
     )
     slope = noises.around(np.zeros(request.size), scale, charged.key("slope"), spherical=pure)
-    objective = Objective(model=request.model, data=request.data, clip=clip, regularisation=strength, tilt=slope)
+    objective = Objective(model=request.model, data=request.table.rows, clip=clip, regularisation=strength, tilt=slope)
     point = minimised(objective, certified, request.size)
     if hiding:
         point = noises.around(point, hiding, charged.key("output"), spherical=pure)

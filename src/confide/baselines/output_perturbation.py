@@ -55,6 +55,7 @@ def output_perturbation(
     noise: Distribution = "gaussian",
     regularisation: float | None = None,
     clip: float | None = None,
+    records: int | None = None,
     key: Any = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
@@ -69,13 +70,14 @@ def output_perturbation(
         noise: "gaussian" or "laplace", the spherical kind.
         regularisation: lambda, the prior's 1/prior_scale^2 included; chosen from public numbers by default.
         clip: the longest gradient of a record; by default what the model itself cannot exceed.
+        records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(("gaussian", "laplace"), noise=noise)
     clip = None if clip is None else checks.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
     shape = convexity.shape(request.model, clip)
     factor = SENSITIVITY[budget.neighbours]
     if noise == "gaussian":
@@ -89,7 +91,7 @@ def output_perturbation(
         shape.strong_convexity,
         public_strength(request, shape.smoothness, variance * (shape.gradient_bound / rate) ** 2),
     )
-    certified = tolerance(request.model, request.records, clip, strength, request.size)
+    certified = tolerance(request.model, request.places, clip, strength, request.size)
     scale = (shape.gradient_bound + 2 * certified) / (strength * rate)
     event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
     plan = {
@@ -111,7 +113,7 @@ def output_perturbation(
         assumptions=() if noise == "gaussian" else (release.SPHERICAL,),
         verbose=verbose,
     )
-    objective = Objective(model=request.model, data=request.data, clip=clip, regularisation=strength)
+    objective = Objective(model=request.model, data=request.table.rows, clip=clip, regularisation=strength)
     point = minimised(objective, certified, request.size)
     draw = noises.around(point, scale, charged.key("output"), spherical=noise == "laplace")
     return release.posterior(request, charged, draw[None])

@@ -33,7 +33,7 @@ from confide.baselines import aggregation, ensemble, release
 from confide.baselines.ensemble import Lessons, Parts
 from confide.budget import Budget
 from confide.checks import Refused
-from confide.inputs import checked_data
+from confide.inputs import Records, checked_data
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
@@ -62,6 +62,7 @@ def pate(
     steps: int = Lessons.steps,
     batch_size: int | None = None,
     learning_rate: float = Lessons.learning_rate,
+    records: int | None = None,
     key: Any = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
@@ -85,6 +86,7 @@ def pate(
         account: "data-dependent" pays for one figure more, `plan["figure"]`: what the labels revealed at these very
             records. The promise stays that of the budget.
         steps: of Adam, with `batch_size` (64, or all there is) and `learning_rate`, for teachers and student alike.
+        records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that all is derived from, with the records and all settings; by default the operating system's.
             One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
@@ -98,8 +100,8 @@ def pate(
             raise Refused(f"{name} = {each.name} does not predict labels, and a vote needs labels: take a classifier")
     steps, learning_rate = checks.count(steps=steps), checks.positive(learning_rate=learning_rate)
     batch_size = None if batch_size is None else checks.count(batch_size=batch_size)
-    request = release.checked(model, data, budget, key, ledger, dataset, convex=False)
-    rows = _public(model, student, request.data, public)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records, convex=False)
+    rows = _public(model, student, request.table, public)
     labels = _labels(model, request.data, rows)
     if _labels(student, request.data, rows) != labels:
         raise Refused(f"student tells other labels apart than the {labels} of the model: give one with as many")
@@ -159,8 +161,9 @@ def _told(plan: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _public(model: Model, student: Model, data: tuple[np.ndarray, ...], public: Any) -> np.ndarray:
+def _public(model: Model, student: Model, table: Records, public: Any) -> np.ndarray:
     """The public rows, as the models take them."""
+    data = table.arrays
     if len(data) != 2:
         raise Refused(f"data holds {len(data)} arrays: give (X, y)")
     shape = np.shape(public)
@@ -170,7 +173,7 @@ def _public(model: Model, student: Model, data: tuple[np.ndarray, ...], public: 
     rows = checked_data(model, (public, blank))[0]
     checked_data(student, (public, blank))
     for each in (model, student):
-        jobs.check_likelihood(each, data, *jobs.unraveller(each, data, noises.as_key(0)))
+        jobs.check_likelihood(each, table, *jobs.unraveller(each, data, noises.as_key(0)))
     return rows
 
 
@@ -202,7 +205,8 @@ def _votes(
     model: Model, request: release.Request, paid: release.Paid, count: int, lessons: Lessons, rows: np.ndarray
 ) -> np.ndarray:
     """Train the teachers and count their votes. Private."""
-    parts = ensemble.parted(ensemble.assigned(request.records, count, paid.key("teachers")), count)
+    assignment = ensemble.assigned(request.places, count, paid.key("teachers"))
+    parts = ensemble.parted(assignment, request.table.present, count)
     learnt = ensemble.taught(model, request.data, parts, lessons, paid.key("lessons"))
     return ensemble.counts(model, learnt, rows)
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from confide import accounting, charges, checkpoints, checks, convexity
 from confide import noise as noises
-from confide.budget import Budget, Guarantee
+from confide.budget import MECHANISM, Budget, Guarantee
 from confide.checks import Refused
 from confide.events import Event
-from confide.inputs import checked_data
+from confide.inputs import Records, placed
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
@@ -42,15 +42,26 @@ class Request:
     """A checked request; every row of the data is within the norm bound of the model, where it has one."""
 
     model: Model
-    data: tuple[np.ndarray, ...]
+    table: Records
     budget: Budget
     account: tuple[Ledger, str] | None
     given: bool
     source: jax.Array
 
     @property
+    def data(self) -> tuple[np.ndarray, ...]:
+        """With a row for every place that a record can take."""
+        return self.table.arrays
+
+    @property
     def records(self) -> int:
-        return len(self.data[0])
+        """As declared."""
+        return self.table.number
+
+    @property
+    def places(self) -> int:
+        """The most records that there can be: what rounding is bounded by."""
+        return self.table.places
 
     @property
     def size(self) -> int:
@@ -82,15 +93,16 @@ def checked(
     ledger: Ledger | str | os.PathLike[str] | None,
     dataset: str | None,
     *,
+    records: int | None = None,
     convex: bool = True,
 ) -> Request:
     checks.instance(Budget, budget=budget)
-    account = charges.opened(ledger, dataset)
+    account = charges.opened(ledger, dataset, budget.neighbours)
     source = noises.derived(noises.as_key(key), "release")
-    arrays = checked_data(model, data)
+    table = placed(model, data, records)
     if convex:
-        model, arrays = convexity.prepared(model, arrays)
-    return Request(model=model, data=arrays, budget=budget, account=account, given=key is not None, source=source)
+        model, table = convexity.prepared(model, table)
+    return Request(model=model, table=table, budget=budget, account=account, given=key is not None, source=source)
 
 
 def needs_delta(budget: Budget, remedy: str) -> float:
@@ -133,6 +145,7 @@ def paid(
         "model": model.name,
         "norm_bound": model.linear.norm_bound if model.linear else None,
         "records": request.records,
+        "mechanism": MECHANISM,
         "parameters": request.size,
         "chains": 1,
         "draws": 1,
@@ -146,7 +159,8 @@ def paid(
     source = request.source
     if request.given:
         details = {"event": event.to_json(), "settings": model.settings}
-        source = noises.own(source, checkpoints.fingerprint(plan | details, request.data + public))
+        seen = (*request.data, request.table.present, *public)
+        source = noises.own(source, checkpoints.fingerprint(plan | details, seen))
     if request.account is not None:
         charge = charges.made(*request.account, event, note=note)
         plan |= {"ledger": charges.entry(*request.account, charge)}

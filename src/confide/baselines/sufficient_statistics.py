@@ -196,6 +196,7 @@ def sufficient_statistics_regression(
     outcome_bound: float = 1.0,
     residual: Residual = "model",
     draws: int = 1000,
+    records: int | None = None,
     key: Any = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
@@ -211,6 +212,7 @@ def sufficient_statistics_regression(
         residual: "model" trusts the model's noise_scale; "estimated" releases the sum of squared outcomes too, and the
             model of the posterior then has the estimate as its noise_scale.
         draws: any number, for the same price.
+        records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
@@ -221,9 +223,9 @@ def sufficient_statistics_regression(
     outcome_bound = checks.positive(outcome_bound=outcome_bound)
     checks.one_of(("model", "estimated"), residual=residual)
     draws, square = checks.count(draws=draws), residual == "estimated"
-    request = release.checked(model, data, budget, key, ledger, dataset)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
     mu = mu_of_epsilon(budget.epsilon, release.needs_delta(budget, "a baseline with spherical noise")) * (1 - 1e-9)
-    scale = sensitivity(budget.neighbours, square, request.records) / mu
+    scale = sensitivity(budget.neighbours, square, request.places) / mu
     plan = {
         "sampler": "sufficient_statistics_regression",
         "method": "noise-aware",
@@ -240,7 +242,7 @@ def sufficient_statistics_regression(
         note="confide.baselines.sufficient_statistics_regression",
         verbose=verbose,
     )
-    x, y = request.data
+    x, y = request.table.rows
     if request.model.linear is not None and request.model.linear.intercept:
         x = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
     bound = convexity.longest(request.model)

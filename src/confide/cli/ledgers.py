@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -53,6 +53,9 @@ def ledger_charge(
     schedule: Schedule = "fixed",
     pure_epsilon: Annotated[Optional[float], typer.Option(help="A pure-epsilon release instead.")] = None,
     mu: Annotated[Optional[float], typer.Option(help="A Gaussian-DP release instead.")] = None,
+    neighbours: Annotated[
+        Optional[str], typer.Option(help="What --pure-epsilon or --mu is for; the dataset's relation if not given.")
+    ] = None,
     note: Annotated[str, typer.Option(help="What it is for.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -67,22 +70,26 @@ def ledger_charge(
         raise Refused("give exactly one of --noise-multiplier, --pure-epsilon and --mu")
     if noise_multiplier is None and (sampling_probability, steps, schedule) != (None, None, "fixed"):
         raise Refused("--sampling-probability, --steps and --schedule go with --noise-multiplier: charge twice for two")
+    if noise_multiplier is not None and neighbours is not None:
+        raise Refused("--neighbours goes with --pure-epsilon and --mu: Gaussian steps are priced for the dataset's")
     ledger = Ledger(path)
-    neighbours = ledger.account(dataset).budget.neighbours
+    relation = ledger.account(dataset).budget.neighbours
+    declared: Any = neighbours or relation
     if noise_multiplier is not None:
         q, count = 1.0 if sampling_probability is None else sampling_probability, 1 if steps is None else steps
         event = gaussian_event(noise_multiplier, q, count, schedule)
     elif pure_epsilon is not None:
-        event = events.Release(epsilon=pure_epsilon, neighbours=neighbours)
+        event = events.Release(epsilon=pure_epsilon, neighbours=declared)
     else:
-        event = events.GaussianRelease(mu=mu or 0.0, neighbours=neighbours)
+        event = events.GaussianRelease(mu=mu or 0.0, neighbours=declared)
     charge = ledger.charge(dataset, event, note)
     left = ledger.left(dataset)
     if as_json:
-        print_json({"receipt": charge.receipt, "dataset": dataset, "share": charge.share, "left": left._asdict()})
+        record = {"receipt": charge.receipt, "dataset": dataset, "share": charge.share, "left": left._asdict()}
+        print_json(record | {"neighbours": relation, "seal": charge.seal})
     else:
-        print(f"Charged {charge.share:.4%} of the budget of {dataset!r}: {event.summary()}.")
-        print(f"Receipt: {charge.receipt}")
+        print(f"Charged {charge.share:.4%} of the budget of {dataset!r} ({relation}): {event.summary()}.")
+        print(f"Receipt: {charge.receipt}, seal {charge.seal[:16]}")
         print(f"Left: {left.share:.4%}, epsilon {left.epsilon:.6g}, delta {left.delta:.3g}.")
 
 
@@ -95,16 +102,16 @@ def ledger_show(
     """Show what has been spent and what is left; the JSON form holds every event."""
     from confide.ledger import Ledger
 
-    ledger = Ledger(path)
-    accounts = ledger.accounts() if dataset is None else [ledger.account(dataset)]
+    book = Ledger(path).book()
+    accounts = book.accounts if dataset is None else [book.account(dataset)]
     records = []
     for account in accounts:
-        left, history = ledger.left(account.name), ledger.history(account.name)
+        left, history = book.left(account.name), book.history(account.name)
         charges = [c._asdict() | {"event": c.event.to_json(), "summary": c.event.summary()} for c in history]
         head = {"dataset": account.name, "budget": account.budget.to_json(), "composition": account.composition}
         records.append(head | {"left": left._asdict(), "charges": charges})
     if as_json:
-        print_json({"ledger": str(path), "datasets": records})
+        print_json({"ledger": str(path), "seal": book.head, "datasets": records})
         return
     if not records:
         say(f"{path}: no dataset has been entered yet.")
@@ -117,3 +124,29 @@ def ledger_show(
         ]
         show_table(f"{record['dataset']}: {kept}", ["time (UTC)", "share", "event"], rows)
         print(f"Left: {left['share']:.4%}, epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g}.\n")
+    if book.head:
+        say(
+            f"Seal {book.head[:16]}: kept elsewhere, it shows whether rows are cut off or written anew (ledger verify)."
+        )
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    path: LedgerPath,
+    dataset: Annotated[Optional[str], typer.Option(help="Only this dataset.")] = None,
+    seal: Annotated[Optional[str], typer.Option(help="One that was kept elsewhere: it must still be there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Price every charge again from its event; refused where a row says less, or a seal is gone."""
+    from confide.ledger import Ledger
+
+    ledger = Ledger(path)
+    names = [account.name for account in ledger.accounts()] if dataset is None else [dataset]
+    if seal is not None:
+        ledger.find(seal)
+    spent = {name: ledger.verify(name) for name in names}
+    if as_json:
+        print_json({"ledger": str(path), "seal": ledger.book().head, "spent": spent})
+        return
+    for name, share in spent.items():
+        say(f"{name}: its charges take {share:.4%} of the budget, as entered or less.")

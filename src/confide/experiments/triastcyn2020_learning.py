@@ -151,7 +151,7 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     budget = confide.Budget(epsilon=epsilon, delta=DELTA)
     planned = jobs.planned(task.model, arrays, budget, sampler, asked, noise.derived(key, "start"))
     job, source = planned.job, noise.derived(key, "run")
-    kept = job.execute(arrays, source)
+    kept = job.execute(planned.data, source)
     assert isinstance(job, Job)
     assert job.seen is not None
     assert job.seen.distances is not None

@@ -19,6 +19,7 @@ import numpy as np
 from confide import accounting, baselines, convexity, data, fitting, models, samplers
 from confide.budget import Budget
 from confide.data import Split
+from confide.inputs import as_records
 from confide.posterior import ExactnessWarning, Posterior
 
 DELTA = 1e-5
@@ -168,7 +169,7 @@ def unprotected(split: Split) -> float:
     from sklearn.linear_model import LogisticRegression
 
     model = models.logistic_regression(split.x.shape[1], prior_scale=PRIOR_SCALE)
-    _, (x, y) = convexity.prepared(model, (split.x, split.y))
+    x, y = convexity.prepared(model, as_records((split.x, split.y)))[1].arrays
     fitted = LogisticRegression(C=PRIOR_SCALE**2, fit_intercept=False, max_iter=1000).fit(x, y)
     return float(fitted.score(split.test_x, split.test_y))
 

@@ -8,6 +8,7 @@ import numpy as np
 from confide.accounts import Accounts
 from confide.budget import Budget
 from confide.checks import Refused
+from confide.inputs import Records, as_records
 from confide.jobs import hybrid, langevin, posterior_sample, stochastic
 from confide.jobs.clips import bounded_clip
 from confide.jobs.estimates import typical
@@ -38,9 +39,15 @@ __all__ = [
 
 
 def planned(
-    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+    model: Model,
+    data: Records | tuple[np.ndarray, ...],
+    budget: Budget,
+    sampler: Sampler,
+    asked: Asked,
+    key: jax.Array,
 ) -> Planned:
     """The run that the budget pays for."""
+    data = as_records(data)
     if asked.accounts != Accounts() and isinstance(sampler, Hybrid | Langevin | OnePosteriorSample):
         raise Refused(
             f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "

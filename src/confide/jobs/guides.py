@@ -92,7 +92,7 @@ def _is_key(array: Any) -> bool:
 
 def _latents(model: Model, data: tuple[np.ndarray, ...]) -> dict[str, tuple[int, ...]]:
     """The model's variables and their shapes, in the space in which they are reported."""
-    start = model.start(jax.random.key(0), tuple(array[:1] * 0 for array in data))
+    start = model.start(jax.random.key(0), tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data))
     reported = model.constrain(start)
     return {name: np.shape(value) for name, value in reported.items()}
 

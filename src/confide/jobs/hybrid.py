@@ -13,6 +13,7 @@ from confide import accounting, checks, events, noise
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event
+from confide.inputs import Records
 from confide.jobs import stochastic
 from confide.jobs.parts import Asked, Planned, Work
 from confide.models.model import Model
@@ -50,9 +51,7 @@ class Relay:
         """Of the first part: where its chains began is kept, so that beginning anew is the same run."""
         return self.first.first_state()
 
-    def execute(
-        self, data: tuple[np.ndarray, ...], key: Any, *, resumed: Any = None, report: Any = None, **how: Any
-    ) -> np.ndarray:
+    def execute(self, data: Records, key: Any, *, resumed: Any = None, report: Any = None, **how: Any) -> np.ndarray:
         job, before = self.then, self.first.steps
         if resumed is None or resumed.block == 0:
             starts = self.first.execute(data, noise.separate(key, "first"), resumed=resumed, report=report)
@@ -69,7 +68,7 @@ class Relay:
 def planned(
     planner: Planner,
     model: Model,
-    data: tuple[np.ndarray, ...],
+    data: Records,
     budget: Budget,
     sampler: Hybrid,
     asked: Asked,

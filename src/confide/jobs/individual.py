@@ -98,7 +98,8 @@ def filtered(
             f"with these step sizes the longest gradients would spend {worst / found.limit:.3g} times the budget: "
             "lower them, leave step_size out, or give as much stretch and have people left out"
         )
-    filter = replace(filter, limit=min(found.limit, worst))  # where nobody can spend it all, nobody is said to
+    # Where nobody can spend it all, nobody is said to, and nobody is left out.
+    filter = replace(filter, limit=min(found.limit, worst), worst=worst if worst > found.limit else 0.0)
     event = filter.event(noise.size, found.delta)
     event = event if chains == 1 else events.compose(event, repeats=chains)
     if not found.histogram_mu:

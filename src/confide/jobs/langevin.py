@@ -35,6 +35,7 @@ from confide.checks import Refused
 from confide.convexity import Shape
 from confide.events import Event, LastIterates
 from confide.gradients import CHUNK, clipped_sum
+from confide.inputs import Records
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
 from confide.jobs.stochastic import described
 from confide.kernel import Setting
@@ -55,6 +56,7 @@ class Terms(NamedTuple):
     """What is public about a run, and all that its price depends on."""
 
     n: int
+    places: int  # that records can take
     dimension: int
     shape: Shape
     longest: float  # norm of a row
@@ -70,21 +72,20 @@ class Course(NamedTuple):
     event: Event
 
 
-def planned(
-    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array
-) -> Planned:
-    n, chains = len(data[0]), checks.count(chains=asked.chains)
+def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array) -> Planned:
+    n, chains = records.number, checks.count(chains=asked.chains)
     if asked.batch_size not in (None, n):
         raise Refused(f"batch_size = {asked.batch_size} is not all {n} records, which langevin() uses: leave it out")
-    model, data = convexity.prepared(model, data)
+    model, records = convexity.prepared(model, records)
+    data = records.arrays
     assert model.settings is not None
     scale = model.settings["prior_scale"]
     mu = accounting.gdp_mu(budget.epsilon, budget.delta) / events.SENSITIVITY[budget.neighbours] / math.sqrt(chains)
     clip = asked.clip if asked.clip is not None else default_clip(model, mu / scale)
     flat, unravel = unraveller(model, data, key)
-    check_likelihood(model, data, flat, unravel)
+    check_likelihood(model, records, flat, unravel)
     shape = convexity.shape(model, clip)
-    terms = Terms(n, flat.size, shape, convexity.longest(model), scale, asked.secure)
+    terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale, asked.secure)
     temperature = sampler.temperature or _temperature(terms, sampler, asked, budget, chains)
     course = course_of(terms, sampler, asked, temperature)
     event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
@@ -95,13 +96,14 @@ def planned(
         dimension=flat.size,
         prior=lambda position: position / scale**2,
         secure=asked.secure,
+        capacity=records.places,
     )
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     draws = _draws(sampler, asked)
     job = Job(
         kernel=kernel(setting, course.sizes, temperature, scale, lambda: course.event),
         setting=setting,
-        gradient_sum=clipped_sum(model, setting.clip, unravel, n),
+        gradient_sum=clipped_sum(model, setting.clip, unravel, records.places),
         starts=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
         burn_in=course.sizes.size - draws * course.gap,
         thin=course.gap,
@@ -118,7 +120,7 @@ def planned(
         assert isinstance(course.event, LastIterates)
         return events.compose(course.event.until(step), repeats=chains)
 
-    return Planned(model, data, job, event, plan, until, LAST)
+    return Planned(model, records, job, event, plan, until, LAST)
 
 
 def default_clip(model: Model, affordable: float) -> float | None:
@@ -139,7 +141,7 @@ def _draws(sampler: Langevin, asked: Asked) -> int:
 def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float) -> Course:
     """The steps at a temperature: how long, how large, and what they reveal."""
     convex = temperature * terms.shape.strong_convexity
-    smooth = convex + terms.n * terms.shape.smoothness
+    smooth = convex + terms.places * terms.shape.smoothness
     first, gap, draws = _lengths(sampler, asked, (convex + smooth) / convex)
     steps = first + (draws - 1) * gap
     sizes, final = sampler.step_sizes(steps)
@@ -182,8 +184,8 @@ def rounding(terms: Terms, step: float) -> float:
     """The most that rounding moves the sum of the gradients, with that of the position counted in."""
     radius, bound = reach(terms.prior_scale, terms.dimension), terms.shape.gradient_bound
     scores = terms.shape.smoothness * (terms.dimension + 2) * radius  # curvature B^2 times (d + 2) R
-    sums = (CHUNK + terms.n / CHUNK) * bound
-    return UNIT * (terms.n * (scores + 18 * bound + sums) + 8 * radius / step)
+    sums = (CHUNK + terms.places / CHUNK) * bound
+    return UNIT * (terms.places * (scores + 18 * bound + sums) + 8 * radius / step)
 
 
 def _temperature(terms: Terms, sampler: Langevin, asked: Asked, budget: Budget, chains: int) -> float:

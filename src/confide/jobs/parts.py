@@ -18,6 +18,7 @@ from confide.canaries import Planted
 from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Seen
+from confide.inputs import Records
 from confide.models.model import Model
 from confide.models.tapes import Tape
 from confide.posterior import Diagnostics
@@ -60,7 +61,7 @@ class Work(Protocol):
 
     def first_state(self) -> list[np.ndarray]: ...
 
-    def execute(self, data: tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+    def execute(self, data: Records, key: Any, **how: Any) -> np.ndarray:
         """The kept draws, (chains, draws, parameters). `how` are the arguments of `run.execute`."""
         ...
 
@@ -69,7 +70,7 @@ class Planned(NamedTuple):
     """A run, decided and not yet paid for."""
 
     model: Model  # as it is sampled: a sampler may bound its rows
-    data: tuple[np.ndarray, ...]
+    data: Records
     job: Work
     event: Event
     plan: dict[str, Any]  # what is stored and printed of it
@@ -94,15 +95,16 @@ def start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: in
     return ravel_pytree(model.disperse(noise.derived(key, "disperse"), unravel(flat)))[0]
 
 
-def check_likelihood(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> None:
+def check_likelihood(model: Model, records: Records, flat: jax.Array, unravel: Any) -> None:
     """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
+    data = records.arrays
     likelihood, prior = traced(model, data, flat, unravel)
     dropped = dropping(model, data, flat, unravel)
     for outcome in (likelihood, prior, *dropped):
         if [value.shape for value in outcome.out_avals] != [()]:
             raise Refused("log_likelihood and log_prior must each give one number: sum over the parts of a record")
-        hidden = [np.shape(constant) for constant in constants(outcome) if len(data[0]) in np.shape(constant)]
-        if hidden and len(data[0]) > 1:
+        hidden = [np.shape(constant) for constant in constants(outcome) if records.number in np.shape(constant)]
+        if hidden and records.number > 1:
             raise Refused(
                 f"the model holds an array of shape {hidden[0]}, as long as the data: pass records as arguments"
             )

@@ -30,6 +30,7 @@ from confide.budget import Budget
 from confide.checkpoints import Checkpoint
 from confide.checks import Refused
 from confide.events import SENSITIVITY, BoundedPosteriorSample, Event, PosteriorSample
+from confide.inputs import Records, as_records
 from confide.jobs.langevin import default_clip
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
 from confide.metropolis import Chains
@@ -74,7 +75,7 @@ class SampleJob:
 
     def execute(
         self,
-        data: tuple[np.ndarray, ...],
+        data: Records | tuple[np.ndarray, ...],
         key: Any,
         *,
         checkpoint: Path | None = None,
@@ -86,8 +87,9 @@ class SampleJob:
         if resumed is not None and resumed.block > 0:
             return resumed.arrays[0]
         with jax.enable_x64(True):
-            arrays, frame = targets.framed(self.model, self.target, self.target.arrays(data))
-            starts = self._starts(data, arrays, frame, noise.derived(key, "starts"))
+            records = as_records(data)
+            arrays, frame = targets.framed(self.model, self.target, self.target.arrays(records))
+            starts = self._starts(records.arrays, arrays, frame, noise.derived(key, "starts"))
         states = metropolis.run(self.target, arrays, frame, starts, self.chains, noise.derived(key, "states"), report)
         draws = metropolis.ends(states, math.prod(self.shape)).astype(np.float32).reshape(*self.shape, -1)
         if not np.all(np.isfinite(draws)):
@@ -135,7 +137,7 @@ def _warn(found: Diagnostics) -> None:
 
 def planned(
     model: Model,
-    data: tuple[np.ndarray, ...],
+    records: Records,
     budget: Budget,
     sampler: OnePosteriorSample,
     asked: Asked,
@@ -151,14 +153,14 @@ def planned(
     chains = checks.count(chains=asked.chains)
     draws = checks.count(draws=sampler.draws if asked.draws is None else asked.draws)
     tempered = _tight if sampler.bound == "tight" else _published
-    model, data, target, event, plan = tempered(model, data, budget, sampler, asked, chains * draws)
-    flat, unravel = unraveller(model, data, key)
-    check_likelihood(model, data, flat, unravel)
-    run = _chains(model, target, sampler, len(data[0]), flat.size, chains * draws)
+    model, records, target, event, plan = tempered(model, records, budget, sampler, asked, chains * draws)
+    flat, unravel = unraveller(model, records.arrays, key)
+    check_likelihood(model, records, flat, unravel)
+    run = _chains(model, target, sampler, records.number, flat.size, chains * draws)
     plan = {
         "model": model.name,
         **sampler.to_json(),
-        "records": len(data[0]),
+        "records": records.number,
         "parameters": flat.size,
         "chains": chains,
         "draws": draws,
@@ -174,14 +176,16 @@ def planned(
         "steps": run.warmup + run.samples,
     }
     job = SampleJob(model=model, target=target, chains=run, shape=(chains, draws))
-    return Planned(model, data, job, event, plan, None, RELEASED)
+    return Planned(model, records, job, event, plan, None, RELEASED)
 
 
-Tempered = tuple[Model, tuple[np.ndarray, ...], Target, Event, dict[str, Any]]
+Tempered = tuple[Model, Records, Target, Event, dict[str, Any]]
 
 
-def _tight(model: Model, data: Any, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int) -> Tempered:
-    model, data = convexity.prepared(model, data)
+def _tight(
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+) -> Tempered:
+    model, records = convexity.prepared(model, records)
     assert model.settings is not None
     affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
     affordable /= model.settings["prior_scale"]  # power times clip
@@ -197,7 +201,7 @@ def _tight(model: Model, data: Any, budget: Budget, sampler: OnePosteriorSample,
     )
     _check_price(event, budget, sampler)
     cut = None if clip is None or (model.name == "logistic_regression" and clip >= convexity.longest(model)) else clip
-    return model, data, targets.convex(model, power, clip), event, {"likelihood_power": power, "clip": cut}
+    return model, records, targets.convex(model, power, clip), event, {"likelihood_power": power, "clip": cut}
 
 
 def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
@@ -234,7 +238,7 @@ def _distance_too_large(total_variation: float, budget: Budget) -> Refused:
 
 
 def _published(
-    model: Model, data: Any, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
 ) -> Tempered:
     if asked.clip is not None:
         raise Refused("clip is not for bound = 'published', which bounds the log likelihood: leave it out")
@@ -245,8 +249,8 @@ def _published(
                 f"the log likelihood of {model.name} has no known bound: give a log_likelihood_bound, and that of "
                 "every record is cut to it"
             )
-        model, data = convexity.bounded(model, data)
-    size, unravel = _doubled(model, data)
+        model, records = convexity.bounded(model, records)
+    size, unravel = _doubled(model, records.arrays)
     if bound is None:
         if radius is None:
             if model.settings is None:
@@ -261,7 +265,7 @@ def _published(
         raise _distance_too_large(sampler.total_variation, budget)
     _check_price(event, budget, sampler)
     target = targets.bounded(model, unravel, size, power, bound, radius)
-    return model, data, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
+    return model, records, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
 
 
 def _check_price(event: Event, budget: Budget, sampler: OnePosteriorSample) -> None:

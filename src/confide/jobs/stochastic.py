@@ -24,6 +24,7 @@ from confide.checks import Refused
 from confide.events import Event
 from confide.filters import Game, Watch
 from confide.gradients import clipped_sum, whole_chunks
+from confide.inputs import Records, as_records
 from confide.jobs import clips, descents, individual
 from confide.jobs.clips import LARGEST
 from confide.jobs.estimates import SAMPLES
@@ -55,7 +56,7 @@ class Parts(NamedTuple):
 
 def private_job(
     model: Model,
-    data: tuple[np.ndarray, ...],
+    data: Records | tuple[np.ndarray, ...],
     budget: Budget,
     sampler: Sampler,
     asked: Asked,
@@ -63,12 +64,12 @@ def private_job(
     beside: Event | None = None,
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
-    return _private(model, data, budget, sampler, asked, key, beside)[:2]
+    return _private(model, as_records(data), budget, sampler, asked, key, beside)[:2]
 
 
 def _private(
     model: Model,
-    data: tuple[np.ndarray, ...],
+    records: Records,
     budget: Budget,
     sampler: Sampler,
     asked: Asked,
@@ -76,13 +77,13 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
-    asked = _watched(model, budget, descents.asked_of(sampler, asked), _records(data, asked))
+    asked = _watched(model, budget, descents.asked_of(sampler, asked), records.number)
     chains = checks.count(chains=asked.chains)
-    steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), _records(data, asked)
+    steps, n = checks.count(steps=STEPS if asked.steps is None else asked.steps), records.number
     planned = clips.usual if isinstance(sampler, Descent) else clips.planned
     planned = planned if asked.accounts.individual is None else clips.long
     clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
-    parts = _parts(model, data, asked, clip, key)
+    parts, data = _parts(model, records, asked, clip, key), records.arrays
     setting = parts.setting
     q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
     sampler = descents.met(sampler, model, data, setting, parts.starts[0])
@@ -151,11 +152,6 @@ def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
     )
 
 
-def _records(data: tuple[np.ndarray, ...], asked: Asked) -> int:
-    """How many there are besides canaries: what is planned does not depend on those."""
-    return len(data[0]) - (0 if asked.canaries is None else asked.canaries.count)
-
-
 def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
     """How canaries are scored."""
     if np.any(kernel.controls.fisher_noise > 0):
@@ -173,17 +169,23 @@ def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
 
 
 def planned(
-    model: Model, data: tuple[np.ndarray, ...], budget: Budget, sampler: Sampler, asked: Asked, key: jax.Array
+    model: Model,
+    data: Records | tuple[np.ndarray, ...],
+    budget: Budget,
+    sampler: Sampler,
+    asked: Asked,
+    key: jax.Array,
 ) -> Planned:
-    job, event, binning, sampler = _private(model, data, budget, sampler, asked, key)
+    records = as_records(data)
+    job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
     plan = described(model, sampler, job) | descents.described(sampler, asked)
     wanted, finish = asked.accounts.individual, descents.finish(sampler, job.setting, asked)
     if wanted is None:
-        return Planned(model, data, job, event, plan, lambda step: until(job, step), finish=finish)
+        return Planned(model, records, job, event, plan, lambda step: until(job, step), finish=finish)
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
     if binning is None:
-        return Planned(model, data, job, event, plan, None, finish=finish)
-    return Planned(model, data, job, event, plan, None, event.released(), binning.released, finish)
+        return Planned(model, records, job, event, plan, None, finish=finish)
+    return Planned(model, records, job, event, plan, None, event.released(), binning.released, finish)
 
 
 def until(job: Job, step: int) -> Event:
@@ -223,7 +225,7 @@ def plain(
     model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array
 ) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
     """The same, with its plan, and how draws are made of what it keeps."""
-    parts = _parts(model, data, descents.asked_of(sampler, asked), math.inf, key)
+    parts = _parts(model, as_records(data), descents.asked_of(sampler, asked), math.inf, key)
     setting, steps = parts.setting, parts.steps
     sampler = descents.met(sampler, model, data, setting, parts.starts[0])
     if isinstance(sampler, Descent):
@@ -327,8 +329,8 @@ def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
     return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
 
 
-def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float, key: jax.Array) -> Parts:
-    n = _records(data, asked)
+def _parts(model: Model, records: Records, asked: Asked, clip: float, key: jax.Array) -> Parts:
+    n, data = records.number, records.arrays
     n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
     chains = checks.count(chains=asked.chains)
     steps = checks.count(steps=STEPS if asked.steps is None else asked.steps)
@@ -337,7 +339,7 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
     own = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
     most = min(DRAWS, max(FEWEST, KEPT // (own * chains)))
     burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
-    check_likelihood(model, data, flat, unravel)
+    check_likelihood(model, records, flat, unravel)
     starts = [np.asarray(start(model, data, k, chains), np.float64) for k in keys]
 
     def prior(position: jax.Array) -> jax.Array:
@@ -345,14 +347,16 @@ def _parts(model: Model, data: tuple[np.ndarray, ...], asked: Asked, clip: float
             gradient = -jax.grad(lambda flat: model.log_prior(unravel(flat)))(position.astype(jnp.float32))
         return gradient.astype(jnp.float64)
 
+    others = 0 if asked.canaries is None else asked.canaries.count
     setting = Setting(
         n=n,
+        capacity=records.places - others,
         sampling_probability=batch / n,
         clip=clip,
         dimension=flat.size,
         prior=prior,
         secure=asked.secure,
-        others=0 if asked.canaries is None else asked.canaries.count,
+        others=others,
         own=None if asked.canaries is None else asked.canaries.first,
     )
     return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)

@@ -53,7 +53,7 @@ def _model(
     residual: Callable[[jax.Array, jax.Array], jax.Array],
     predict: Callable[[jax.Array], jax.Array],
     simulate: Callable[[jax.Array, jax.Array], jax.Array],
-    labels: Callable[[np.ndarray], None],
+    labels: Callable[[np.ndarray], np.ndarray] | None = None,  # which outcomes the model knows; None for all
     **more: Any,
 ) -> Model:
     dimension = checks.count(dimension=dimension)
@@ -79,7 +79,6 @@ def _model(
             raise Refused(f"X has {x.shape[1]} columns but the model has dimension = {dimension}: make them equal")
         if y.ndim != 1:
             raise Refused(f"y has shape {y.shape}: give one number per record")
-        labels(y)
 
     settings = {"dimension": dimension, "prior": prior, "prior_scale": prior_scale, "intercept": intercept, **more}
     if norm_bound is not None:
@@ -93,6 +92,7 @@ def _model(
         predict=lambda parameters, x: predict(scores(parameters, x)),
         simulate=lambda key, parameters, x: simulate(key, scores(parameters, x)),
         check=check,
+        admits=None if labels is None else lambda data: labels(data[1]),
         linear=Linear(
             residual=residual,
             log_likelihood=log_likelihood,
@@ -105,11 +105,9 @@ def _model(
     )
 
 
-def check_classes(y: np.ndarray, classes: int) -> None:
-    wrong = np.flatnonzero(~((y >= 0) & (y < classes) & (y == np.floor(y))))
-    if wrong.size:
-        listed = "0 or 1" if classes == 2 else f"0 to {classes - 1}"
-        raise Refused(f"y[{wrong[0]}] is not a label of the model: code labels as {listed}")
+def known_labels(y: np.ndarray, classes: int) -> np.ndarray:
+    """Which outcomes are labels 0 to classes - 1."""
+    return (y >= 0) & (y < classes) & (y == np.floor(y))
 
 
 def linear_regression(
@@ -140,7 +138,6 @@ def linear_regression(
         residual=lambda s, y: (s - y) / variance,
         predict=lambda s: s,
         simulate=lambda key, s: s + noise_scale * jax.random.normal(key, s.shape, s.dtype),
-        labels=lambda y: None,
         noise_scale=noise_scale,
     )
 
@@ -166,7 +163,7 @@ def logistic_regression(
         residual=lambda s, y: jax.nn.sigmoid(s) - y,
         predict=lambda s: jnp.stack([jax.nn.sigmoid(-s), jax.nn.sigmoid(s)], axis=-1),
         simulate=lambda key, s: jax.random.bernoulli(key, jax.nn.sigmoid(s)).astype(jnp.int32),
-        labels=lambda y: check_classes(y, 2),
+        labels=lambda y: known_labels(y, 2),
     )
 
 
@@ -200,7 +197,7 @@ def softmax_regression(
         residual=lambda s, y: jax.nn.softmax(s) - jax.nn.one_hot(y.astype(jnp.int32), classes, dtype=s.dtype),
         predict=jax.nn.softmax,
         simulate=lambda key, s: jax.random.categorical(key, s),
-        labels=lambda y: check_classes(y, classes),
+        labels=lambda y: known_labels(y, classes),
         classes=classes,
     )
 
@@ -229,11 +226,6 @@ def poisson_regression(
         beyond = 0.0 if ceiling is None else jnp.maximum(s - ceiling, 0.0)
         return y * s - mean(s) * (1.0 + beyond) - jax.scipy.special.gammaln(y + 1.0)
 
-    def labels(y: np.ndarray) -> None:
-        wrong = np.flatnonzero(~((y >= 0) & (y == np.floor(y))))
-        if wrong.size:
-            raise Refused(f"y[{wrong[0]}] is not a count: give whole numbers of at least 0")
-
     return _model(
         name="poisson_regression",
         kind="regression",
@@ -246,6 +238,6 @@ def poisson_regression(
         residual=lambda s, y: mean(s) - y,
         predict=mean,
         simulate=lambda key, s: jax.random.poisson(key, mean(s)),
-        labels=labels,
+        labels=lambda y: (y >= 0) & (y == np.floor(y)),
         **bounded,
     )

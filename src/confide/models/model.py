@@ -6,7 +6,7 @@ and the parameters alone: this is what bounds one person's influence, so the lib
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,7 +49,9 @@ class Model:
         log_likelihood: (parameters, *example) -> log density of one record.
         predict: (parameters, X) -> one row of class probabilities (or one mean) for each row of X.
         simulate: (key, parameters, X) -> an outcome for each row of X.
-        check: (data) -> None; refuses what the model cannot be fitted to.
+        dtypes: what each array of the data is read as, "float32" or "int32"; None: as the arrays that are given.
+        check: (data) -> None; refuses shapes that the model cannot be fitted to.
+        admits: (data) -> which rows have an outcome that the model knows; None for all.
         constrain: parameters as they are sampled -> parameters as they are reported.
         unconstrain: the way back.
         log_volume: parameters as they are sampled -> log of what `constrain` stretches volumes by; None for 0.
@@ -64,7 +66,9 @@ class Model:
     log_likelihood: Callable[..., jax.Array]
     predict: Callable[[Parameters, jax.Array], jax.Array] | None = None
     simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None
+    dtypes: tuple[str, ...] | None = None
     check: Callable[[Data], None] = lambda data: None
+    admits: Callable[[Data], np.ndarray] | None = None
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     unconstrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     log_volume: Callable[[Parameters], jax.Array] | None = None
@@ -82,6 +86,7 @@ def from_functions(
     predict: Callable[[Parameters, jax.Array], jax.Array] | None = None,
     simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None,
     kind: Kind = "other",
+    dtypes: Sequence[str] | None = None,
 ) -> Model:
     """A model from your own functions over any pytree of parameters.
 
@@ -91,6 +96,9 @@ def from_functions(
         start: where the chains start; chosen without looking at the data.
         predict: (parameters, X) -> means, or rows of class probabilities where `kind` is "classification".
         simulate: (key, parameters, X) -> outcomes, for posterior predictive intervals.
+        dtypes: "float32" or "int32" for each array of the data, so that no record decides how all are read. Without
+            it the type of an array that is given counts as declared: integers are read as "int32", all else, lists
+            among it, as "float32".
 
     >>> mean = from_functions(
     ...     log_prior=lambda m: -0.5 * m**2,
@@ -104,6 +112,7 @@ def from_functions(
         if not callable(function):
             raise Refused(f"{name} = {function!r} is not a function: give one of the parameters")
     checks.one_of(("classification", "regression", "other"), kind=kind)
+    types = checked_dtypes(dtypes)
     try:
         leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(start)]
     except (TypeError, ValueError):
@@ -122,4 +131,13 @@ def from_functions(
         log_likelihood=log_likelihood,
         predict=predict,
         simulate=simulate,
+        dtypes=types,
     )
+
+
+def checked_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
+    if dtypes is None:
+        return None
+    if isinstance(dtypes, str):
+        raise Refused(f"dtypes = {dtypes!r} is one text: give one for each array, such as ('float32', 'int32')")
+    return tuple(checks.one_of(("float32", "int32"), dtypes=each) for each in dtypes)

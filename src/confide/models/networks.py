@@ -19,7 +19,7 @@ import numpy as np
 from confide import checks
 from confide.checks import Refused
 from confide.models import layers, priors
-from confide.models.glm import check_classes
+from confide.models.glm import known_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered, Tape
@@ -116,19 +116,18 @@ def network(
         layered=Layered(log_likelihood=log_likelihood, dropout=dropout),
         predict=predict,
         simulate=simulate,
-        check=lambda data: check_shapes(data, shape, classes),
+        check=lambda data: check_shapes(data, shape),
+        admits=None if not classes else lambda data: known_labels(data[1], classes),
         settings=None if callable(prior) else settings,
     )
 
 
-def check_shapes(data: Data, shape: tuple[int, ...], classes: int | None) -> None:
+def check_shapes(data: Data, shape: tuple[int, ...]) -> None:
     shapes = [np.shape(array) for array in data]
     wanted = {shape, shape[:-1]} if len(shape) == 3 and shape[-1] == 1 else {shape}
     if len(data) != 2 or shapes[0][1:] not in wanted or len(shapes[1]) != 1:
         what = f"{shape[0]} columns in X" if len(shape) == 1 else f"images of shape {shape}"
         raise Refused(f"data has shapes {shapes}: give (X, y) with {what} and one number per y")
-    if classes:
-        check_classes(data[1], classes)
 
 
 def dense_layer(key: jax.Array, inputs: int, outputs: int, gain: float) -> dict[str, jax.Array]:

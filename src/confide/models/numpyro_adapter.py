@@ -8,7 +8,7 @@ arguments, discrete latents, `param`, `factor`, rescaled likelihoods, and priors
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,13 +17,15 @@ import numpy as np
 
 from confide import checks
 from confide.checks import Refused
-from confide.models.model import Data, Kind, Model
+from confide.models.model import Data, Kind, Model, checked_dtypes
 from confide.models.priors import Parameters
 
 REMEDY = "write the likelihood by hand with confide.models.from_functions"
 
 
-def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: Any = None) -> Model:
+def from_numpyro(
+    model: Callable[..., Any], *, kind: Kind = "other", predict: Any = None, dtypes: Sequence[str] | None = None
+) -> Model:
     """The model `model(X, y)`, whose observations lie in one `numpyro.plate` over the rows of X and y.
 
     Latent variables are sampled on the whole real line and reported in their own space. `predict` draws on the
@@ -31,7 +33,9 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
 
     Args:
         kind: "classification" where the observed site is a label with `probs` or `logits`, "regression" for a mean.
+        dtypes: "float32" or "int32" for each array of the data; see `confide.models.from_functions`.
     """
+    types = checked_dtypes(dtypes)
     try:
         import numpyro
     except ImportError:
@@ -122,6 +126,7 @@ def from_numpyro(model: Callable[..., Any], *, kind: Kind = "other", predict: An
         constrain=lambda parameters: constrained(parameters, transforms(known[0])),
         unconstrain=lambda parameters: unconstrained(parameters, transforms(known[0])),
         log_volume=log_volume,
+        dtypes=types,
     )
 
 

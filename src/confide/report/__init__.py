@@ -64,5 +64,12 @@ def _now(path: str | os.PathLike[str], plan: dict[str, Any]) -> dict[str, Any]:
     entry = plan.get("ledger")
     if entry is None:
         raise Refused("the run was not charged to a ledger: leave --ledger out")
-    left = Ledger(path).left(entry["dataset"])
+    book = Ledger(path).book()
+    left, seal = book.left(entry["dataset"]), entry.get("seal")
+    charge = next((c for c in book.history(entry["dataset"]) if c.receipt == entry["receipt"]), None)
+    if charge is None or (seal and charge.seal != seal):
+        raise Refused(
+            f"the charge of the run, receipt {entry['receipt']!r}, is not in ledger {str(path)!r} as it was made: rows "
+            "were cut off or written anew, or it is of another ledger"
+        )
     return entry | {"left": left._asdict(), "now": True}

@@ -32,6 +32,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from confide import cli, ledger, noise, run
+from confide.inputs import as_records
 from confide.jobs.posterior_sample import SampleJob
 from confide.models.model import Model
 from confide.posterior import Posterior
@@ -93,8 +94,11 @@ class Watch:
         self.shown: dict[str, object] = {}
         self.rows: dict[str, Counter] = {}
 
-    def given(self, name: str, tree: object, places: int) -> None:
-        """Arrays that the mechanism gets: those as long as there are places, along some axis, hold the records."""
+    def given(self, name: str, tree: object, places: int, counted: bool = True) -> None:
+        """Arrays that the mechanism gets: those as long as there are places, along some axis, hold the records.
+
+        A sum over the records that are there has no places, and how many there are is not `counted`.
+        """
         mine: list[list[bytes]] = [[] for _ in range(places)]  # no place at all is -1
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
             where = f"{name}{jax.tree_util.keystr(path)}"
@@ -102,7 +106,8 @@ class Watch:
                 self.shown[where] = repr(leaf)
                 continue
             array = np.asarray(leaf)
-            self.shown[where] = (str(array.dtype), array.shape)
+            own = places in array.shape and not counted
+            self.shown[where] = (str(array.dtype), array.shape[1:] if own else array.shape)
             if places in array.shape:
                 along = np.moveaxis(array, array.shape.index(places), 0)
                 for place in range(places):
@@ -155,15 +160,22 @@ class Watch:
         def drawing(job, data, key, **how):
             """One posterior sample: the density that it is drawn from, and a draw of zeros."""
             watch.shown["sample digest"] = repr((job.digest(), job.chains, job.shape))
-            watch.given("sample data", data, len(data[0]))
-            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
+            records = as_records(data)
+            watch.given("sample data", records, records.places)
+            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in records.arrays)
             size = ravel_pytree(job.model.start(noise.as_key(0), example))[0].size
             with jax.enable_x64(True):
-                arrays = job.target.arrays(data)
-                watch.given("sample given", arrays, len(data[0]))
+                arrays = job.target.arrays(records)
+                watch.given("sample given", arrays, records.places)
                 watch.program("sample", job.target.log_density, np.zeros(size), arrays)
             return np.zeros((*job.shape, size), np.float32)
 
+        def histogram(counts, scale, source):
+            """What single records spent, which is paid for."""
+            watch.shown["histogram"] = (counts.shape, scale)
+            return np.zeros(counts.shape)
+
+        monkeypatch.setattr(noise, "counted", histogram)
         monkeypatch.setattr(run, "execute", stepping)
         monkeypatch.setattr(SampleJob, "execute", drawing)
 
@@ -171,13 +183,13 @@ class Watch:
         watch = self
 
         def minimised(objective, tolerance, size, *more, **named):
-            watch.given("objective", objective.data, len(objective.data[0]))
+            watch.given("objective", objective.data, len(objective.data[0]), counted=False)
             watch.shown["objective settings"] = repr((objective.clip, objective.regularisation, tolerance, size, named))
             watch.shown["objective model"] = (objective.model.name, repr(objective.model.settings))
             return np.zeros(size)
 
         def summed(x, y, norm_bound, outcome_bound, square):
-            watch.given("statistics", (x, y), len(x))
+            watch.given("statistics", (x, y), len(x), counted=False)
             watch.shown["statistics settings"] = (norm_bound, outcome_bound, square)
             size = x.shape[-1] + 1
             return np.zeros(size * (size + 1) // 2 - (not square))

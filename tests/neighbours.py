@@ -32,6 +32,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from confide import cli, ledger, noise, run
+from confide.inputs import as_records
 from confide.jobs.posterior_sample import SampleJob
 from confide.models.model import Model
 from confide.posterior import Posterior
@@ -155,21 +156,22 @@ class Watch:
         def drawing(job, data, key, **how):
             """One posterior sample: the density that it is drawn from, and a draw of zeros."""
             watch.shown["sample digest"] = repr((job.digest(), job.chains, job.shape))
-            watch.given("sample data", (data.arrays, data.present), data.places)
-            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data.arrays)
+            records = as_records(data)
+            watch.given("sample data", records, records.places)
+            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in records.arrays)
             size = ravel_pytree(job.model.start(noise.as_key(0), example))[0].size
             with jax.enable_x64(True):
-                arrays = job.target.arrays(data)
-                watch.given("sample given", arrays, data.places)
+                arrays = job.target.arrays(records)
+                watch.given("sample given", arrays, records.places)
                 watch.program("sample", job.target.log_density, np.zeros(size), arrays)
             return np.zeros((*job.shape, size), np.float32)
 
-        def counting(counts, scale, source):
-            """Noisy counts of records, which are paid for."""
-            watch.shown["counts"] = (counts.shape, scale)
-            return np.zeros_like(counts)
+        def histogram(counts, scale, source):
+            """What single records spent, which is paid for."""
+            watch.shown["histogram"] = (counts.shape, scale)
+            return np.zeros(counts.shape)
 
-        monkeypatch.setattr(noise, "counted", counting)
+        monkeypatch.setattr(noise, "counted", histogram)
         monkeypatch.setattr(run, "execute", stepping)
         monkeypatch.setattr(SampleJob, "execute", drawing)
 

@@ -293,7 +293,7 @@ def saving(x: np.ndarray) -> np.ndarray:
 LEAKS = {
     "type": (single, "statistics[0]"),
     "scale": (lambda x: x / np.max(np.abs(x)), "rows of statistics"),
-    "shape": (lambda x: x[np.abs(x[:, 0]) < 2**31], "statistics[0]"),
+    "shape": (lambda x: (x[:, :1] == np.unique(x[:, 0])).astype(np.float32), "statistics[0]"),
     "refusal": (refusing, "refused"),
     "message": (printing, "out"),
     "file": (saving, "file summary.json"),

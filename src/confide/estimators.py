@@ -164,11 +164,6 @@ class _PrivateLinear(BaseEstimator):
         check_is_fitted(self, "posterior_")
         return _design(self._bounds, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True  # of a fit: such a record counts as absent
-        return tags
-
 
 class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
     """The label of highest posterior predictive probability, over a public list of classes."""

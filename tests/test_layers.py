@@ -41,6 +41,7 @@ FLOORS = [
     "canaries",
     "ghosts",
     "gradients",
+    "rounded",
     "noise",
     "filters",
     "kernel",

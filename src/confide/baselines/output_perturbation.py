@@ -56,6 +56,7 @@ def output_perturbation(
     regularisation: float | None = None,
     clip: float | None = None,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -71,11 +72,12 @@ def output_perturbation(
         clip: the longest gradient of a record; by default what the model itself cannot exceed.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(("gaussian", "laplace"), noise=noise)
     clip = None if clip is None else checks.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset)
+    request = release.checked(model, data, budget, key, ledger, dataset, secure=secure)
     shape = convexity.shape(request.model, clip)
     factor = SENSITIVITY[budget.neighbours]
     if noise == "gaussian":
@@ -90,7 +92,8 @@ def output_perturbation(
         public_strength(request, shape.smoothness, variance * (shape.gradient_bound / rate) ** 2),
     )
     certified = tolerance(request.model, request.records, clip, strength, request.size)
-    scale = (shape.gradient_bound + 2 * certified) / (strength * rate)
+    moved = (shape.gradient_bound + 2 * certified) / strength
+    scale = noises.wide(moved / rate, moved, request.size)
     event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
     plan = {
         "sampler": "output_perturbation",
@@ -113,7 +116,7 @@ def output_perturbation(
     )
     objective = Objective(model=request.model, data=request.data, clip=clip, regularisation=strength)
     point = minimised(objective, certified, request.size)
-    draw = noises.around(point, scale, charged.key("output"), spherical=noise == "laplace")
+    draw = noises.around(point, scale, charged.noise("output"), spherical=noise == "laplace")
     return release.posterior(request, charged, draw[None])
 
 

@@ -41,10 +41,6 @@ from confide.posterior import Posterior
 Account = Literal["data-independent", "data-dependent"]
 ACCOUNTS: tuple[Account, ...] = ("data-independent", "data-dependent")
 BATCH = 64
-_SENTENCES = (
-    "Floating-point numbers of double precision stand for the real numbers of the noise, of which comparisons are "
-    "released, and what is not a comparison is rounded to single precision.",
-)
 
 
 def pate(
@@ -63,6 +59,7 @@ def pate(
     batch_size: int | None = None,
     learning_rate: float = Lessons.learning_rate,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -87,6 +84,7 @@ def pate(
         steps: of Adam, with `batch_size` (64, or all there is) and `learning_rate`, for teachers and student alike.
         key: a number that all is derived from, with the records and all settings; by default the operating system's.
             One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(ACCOUNTS, account=account)
@@ -98,7 +96,7 @@ def pate(
             raise Refused(f"{name} = {each.name} does not predict labels, and a vote needs labels: take a classifier")
     steps, learning_rate = checks.count(steps=steps), checks.positive(learning_rate=learning_rate)
     batch_size = None if batch_size is None else checks.count(batch_size=batch_size)
-    request = release.checked(model, data, budget, key, ledger, dataset, convex=False)
+    request = release.checked(model, data, budget, key, ledger, dataset, secure=secure, convex=False)
     rows = _public(model, student, request.data, public)
     labels = _labels(model, request.data, rows)
     if _labels(student, request.data, rows) != labels:
@@ -133,7 +131,7 @@ def pate(
         plan,
         released=event.released(),
         note="confide.baselines.pate",
-        sentences=_SENTENCES,
+        sentences=(),
         public=(rows,),
         verbose=verbose,
     )

@@ -229,11 +229,11 @@ def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
 @pytest.mark.long
 def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
     honest = noise.derived
-    monkeypatch.setattr(
-        noise,
-        "derived",
-        lambda key, *labels: honest(key, *(0 if a == "chain" else b for a, b in pairwise(("", *labels)))),
-    )
+
+    def derived(key, *labels):
+        return honest(key, *(0 if before == "chain" else label for before, label in pairwise(("", *labels))))
+
+    monkeypatch.setattr(noise, "derived", derived)
     found = confide.audit(lambda: fitted(chains=2))
     assert found.verdict == "violation"
     assert found.tests["chains"] < 1e-6

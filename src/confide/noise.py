@@ -3,8 +3,8 @@
 Noise is a function of (key, chain, block of steps), so a resumed run is the same run and no number is used twice.
 
 **On a grid.** What noise of standard deviation s is added to is first rounded to whole multiples of s / 2^26, and the
-noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of integers. A whole number plus a
-rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is priced.
+noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of integers. A whole number plus
+a rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is priced.
 (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
 Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
@@ -146,8 +146,8 @@ def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
     room = 1 - wanted * taken
     if np.min(room) <= 0.5:
         raise Refused(
-            f"the budget asks for noise of {np.max(wanted):.3g} times what one record can move, and rounding to its grid "
-            "would move more than the record: raise the budget, or take fewer steps or parameters"
+            f"the budget asks for noise of {np.max(wanted):.3g} times what one record can move, and rounding to the "
+            "grid of such noise would move as much as a record: raise the budget, or take fewer steps or parameters"
         )
     return wanted / room
 
@@ -199,7 +199,7 @@ def drawn_units(
     """Rounded Gaussians in grid steps."""
     words = _words(source, purpose, chain, block, math.prod(shape))
     finish, more = functools.partial(rounded.finished_gaussian, grid), _further(source, purpose, chain, block)
-    return rounded.settled(*rounded.gaussian(words, grid), words, finish, more).reshape(shape)
+    return rounded.settled(rounded.gaussian(words, grid), words, finish, more).reshape(shape)
 
 
 def drawn_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: float, most: int) -> jax.Array:
@@ -207,7 +207,7 @@ def drawn_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: f
     words = _words(source, "batches", chain, block, math.prod(shape))
     finish = functools.partial(rounded.finished_gap, q, most)
     found = rounded.gap(words, 1 / math.log1p(-q), float(most))
-    return rounded.settled(*found, words, finish, _further(source, "batches", chain, block)).reshape(shape)
+    return rounded.settled(found, words, finish, _further(source, "batches", chain, block)).reshape(shape)
 
 
 def _words(source: Any, purpose: str, chain: int, block: int, count: int) -> jax.Array:

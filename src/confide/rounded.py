@@ -12,11 +12,12 @@ multiple precision) and on the width of the interval, the whole number is known 
 **Finished later.** The others, about one Gaussian in 200,000, get 128 more bits at a time, in multiple precision,
 until the interval lies between two boundaries. Where a word is small, the tail, nothing is decided at once.
 
-The **Gaussian** is round(grid Z): a sign, and P[|Z| > z] = (63-bit rank + further bits) / 2^63. The inverse is Wichura's
-(1988, algorithm AS 241, PPND16), from the tail probability itself, so that tails keep their digits. The **gap** before
-the next chosen record is floor(log u / log(1 - q)), P[gap >= k] = (1 - q)^k. **Spherical** noise has a density
-proportional to exp(-||b||): a direction of Gaussians (Box and Muller), and a length that is a sum of as many exponentials
-as there are coordinates; interval arithmetic follows all of it, with twice the bits until every coordinate is decided.
+The **Gaussian** is round(grid Z): a sign, and P[|Z| > z] = (63-bit rank + further bits) / 2^63. The inverse is
+Wichura's (1988, algorithm AS 241, PPND16), from the tail probability itself, so that tails keep their digits. The
+**gap** before the next chosen record is floor(log u / log(1 - q)), P[gap >= k] = (1 - q)^k. **Spherical** noise has a
+density proportional to exp(-||b||): a direction of Gaussians (Box and Muller), and a length that is a sum of as many
+exponentials as there are coordinates; interval arithmetic follows all of it, with twice the bits until every
+coordinate is decided.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ LOG_ERROR = 2.0**-48  # of logarithms in double precision, over 1 + their size
 MORE = 128  # bits that are looked at next
 GUARD = 64  # bits beyond those, in which multiple precision may err
 SIGN = np.uint64(2**63)
+_MP: Any = mpmath  # its stubs know complex numbers alone
 
 _CENTRE = (  # numerator and denominator, from the constant on
     (
@@ -82,7 +84,10 @@ def quantile(tail: jax.Array) -> jax.Array:
 
 
 def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: jax.Array) -> jax.Array:
-    above, below = (functools.reduce(lambda sum, next: sum * x + next, reversed(each)) for each in coefficients)
+    above, below = (
+        functools.reduce(lambda sum, next: sum * x + next, each[-2::-1], jnp.full_like(x, each[-1]))
+        for each in coefficients
+    )
     return above / below
 
 
@@ -111,18 +116,18 @@ def gap(words: jax.Array, rate: jax.Array, most: jax.Array) -> tuple[jax.Array, 
 
 
 def settled(
-    values: jax.Array,
-    undecided: jax.Array,
+    drawn: tuple[jax.Array, jax.Array],
     words: jax.Array,
     finish: Callable[[int, Callable[[int], int]], int],
     more: Callable[[int, int], int],
 ) -> jax.Array:
-    """The values, with those that were not known yet finished: `more(place, number)` are 128 further bits."""
+    """What was drawn, with those numbers that were not known yet: `more(place, number)` are 128 further bits."""
+    values, undecided = drawn
     if not bool(jnp.any(undecided)):
         return values
     places = np.flatnonzero(np.asarray(undecided))
-    drawn = np.asarray(words)[places]
-    found = [finish(int(w), functools.partial(more, int(p))) for w, p in zip(drawn, places, strict=True)]
+    few = zip(np.asarray(words)[places].tolist(), places.tolist(), strict=True)
+    found = [finish(word, functools.partial(more, place)) for word, place in few]
     return values.at[places].set(np.asarray(found, values.dtype))
 
 
@@ -144,12 +149,12 @@ def _between(magnitude: int, grid: float, rank: int, bits: int) -> bool:
     """Whether P[|Z| > z] in [rank, rank + 1] / 2^bits proves that |Z| rounds to the magnitude."""
     if magnitude < 0:
         return False
-    with mpmath.workprec(bits + GUARD):
-        half, least = mpmath.mpf(1) / 2, mpmath.ldexp(mpmath.mpf(rank), -bits)
-        margin = 1 + mpmath.ldexp(1, -bits - GUARD // 2)
-        outer = mpmath.erfc((magnitude + half) / (int(grid) * mpmath.sqrt(2)))
-        inner = mpmath.erfc((magnitude - half) / (int(grid) * mpmath.sqrt(2))) if magnitude else mpmath.mpf(2)
-        most = mpmath.ldexp(mpmath.mpf(rank + 1), -bits)
+    with _MP.workprec(bits + GUARD):
+        half, least = _MP.mpf(1) / 2, _MP.ldexp(_MP.mpf(rank), -bits)
+        margin = 1 + _MP.ldexp(1, -bits - GUARD // 2)
+        outer = _MP.erfc((magnitude + half) / (int(grid) * _MP.sqrt(2)))
+        inner = _MP.erfc((magnitude - half) / (int(grid) * _MP.sqrt(2))) if magnitude else _MP.mpf(2)
+        most = _MP.ldexp(_MP.mpf(rank + 1), -bits)
         return bool(outer * margin <= least and most * margin <= inner)
 
 
@@ -158,15 +163,15 @@ def finished_gap(q: float, most: int, word: int, more: Callable[[int], int]) -> 
     word, bits = word >> 1, 63
     for number in range(10**6):
         word, bits = (word << MORE) | more(number), bits + MORE
-        with mpmath.workprec(bits + GUARD):
-            rate = 1 / mpmath.log1p(-mpmath.mpf(q))
-            margin = 1 + mpmath.ldexp(1, -bits - GUARD // 2)
-            least = mpmath.log(mpmath.ldexp(mpmath.mpf(word + 1), -bits)) * rate / margin
-            largest = mpmath.log(mpmath.ldexp(mpmath.mpf(word), -bits)) * rate * margin if word else mpmath.inf
+        with _MP.workprec(bits + GUARD):
+            rate = 1 / _MP.log1p(-_MP.mpf(q))
+            margin = 1 + _MP.ldexp(1, -bits - GUARD // 2)
+            least = _MP.log(_MP.ldexp(_MP.mpf(word + 1), -bits)) * rate / margin
+            largest = _MP.log(_MP.ldexp(_MP.mpf(word), -bits)) * rate * margin if word else _MP.inf
             if least >= most:
                 return most
-            if largest < most + 1 and mpmath.floor(least) == mpmath.floor(largest):
-                return int(mpmath.floor(least))
+            if largest < most + 1 and _MP.floor(least) == _MP.floor(largest):
+                return int(_MP.floor(least))
     raise AssertionError("random bits that never end in anything")
 
 
@@ -175,14 +180,15 @@ def spherical(count: int, drawn: Callable[[int, int], int], grid: float = GRID) 
 
     `drawn(number, bits)` are the first bits of a stream of its own for every number.
     """
-    context, bits, pairs = mpmath.iv, 256, -(-count // 2)
+    context, bits, numbers = _MP.iv, 256, range(2 * -(-count // 2) + count)
     before = context.prec
     try:
         while True:
             context.prec = bits + GUARD
-            values = [drawn(number, bits) for number in range(2 * pairs + count)]
+            values = [drawn(number, bits) for number in numbers]
             if all(values):
-                found = _around_zero([context.mpf([v, v + 1]) / 2**bits for v in values], count, int(grid))
+                with _MP.workprec(bits + GUARD):
+                    found = _around_zero([context.mpf([v, v + 1]) / 2**bits for v in values], count, int(grid))
                 if found is not None:
                     return np.array(found, np.int64)
             bits *= 2
@@ -192,16 +198,16 @@ def spherical(count: int, drawn: Callable[[int, int], int], grid: float = GRID) 
 
 def _around_zero(uniform: list[Any], count: int, grid: int) -> list[int] | None:
     """The whole numbers that uniform intervals stand for; None where they do not tell."""
-    context, pairs = mpmath.iv, -(-count // 2)
+    context, pairs = _MP.iv, -(-count // 2)
     normal = []
     for first, second in zip(uniform[:pairs], uniform[pairs : 2 * pairs], strict=True):
         size, angle = context.sqrt(-2 * context.log(first)), 2 * context.pi * second
         normal += [size * context.cos(angle), size * context.sin(angle)]
-    squares = sum((z * z for z in normal[:count]), context.mpf(0))
+    squares: Any = sum((z * z for z in normal[:count]), context.mpf(0))
     length = -sum((context.log(u) for u in uniform[2 * pairs :]), context.mpf(0))
     if not squares.a > 0:
         return None
     ends = [z * length / context.sqrt(squares) * grid + context.mpf(0.5) for z in normal[:count]]
-    lower = [int(mpmath.floor(mpmath.mpf(end.a))) for end in ends]
-    upper = [int(mpmath.floor(mpmath.mpf(end.b))) for end in ends]
+    lower = [int(_MP.floor(_MP.mpf(end.a))) for end in ends]
+    upper = [int(_MP.floor(_MP.mpf(end.b))) for end in ends]
     return lower if lower == upper else None

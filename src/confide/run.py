@@ -1,8 +1,9 @@
 """The only loop: blocks of steps on the device, progress and checkpoints between them.
 
 A block draws the batches and the noise of up to 500 steps at once, which is half as dear as step by step, and then
-steps through them in one compiled loop; what the next block is made of is drawn meanwhile. Data, schedule and keys are arguments of the compiled function, never
-constants in it: it is compiled once, the compilation cache on disk holds no record, and another budget reuses it.
+steps through them in one compiled loop; what the next block is made of is drawn meanwhile. Data, schedule and keys are
+arguments of the compiled function, never constants in it: it is compiled once, the compilation cache on disk holds no
+record, and another budget reuses it.
 
 Memory beyond the data: one block's draws (at most 16 MB), one batch, and the kept draws.
 """

@@ -81,6 +81,7 @@ from confide.events import SENSITIVITY, Neighbours, Release
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
+from confide.rounded import FINE
 
 Method = Literal["iyengar2019", "kifer2012", "chaudhuri2011"]
 METHODS: tuple[Method, ...] = ("iyengar2019", "kifer2012", "chaudhuri2011")
@@ -177,7 +178,7 @@ def objective_perturbation(
     if method == "iyengar2019":
         left = HIDING * budget.epsilon
         rate = left if pure else mu_of_epsilon(left, HIDING * (1 - release.SLACK) * budget.delta)
-        moved = 2 * (certified + scale / noises.FINE * math.sqrt(request.size)) / strength
+        moved = 2 * (certified + scale / FINE * math.sqrt(request.size)) / strength
         hiding = noises.wide(moved / rate, moved, request.size)
     plan = {
         "sampler": "objective_perturbation",
@@ -201,7 +202,7 @@ def objective_perturbation(
         assumptions=(() if hiding else EXACT) + ((release.SPHERICAL,) if pure else ()),
         verbose=verbose,
     )
-    slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=noises.FINE)
+    slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=FINE)
     objective = Objective(model=request.model, data=request.data, clip=clip, regularisation=strength, tilt=slope)
     point = minimised(objective, certified, request.size)
     if hiding:

@@ -27,8 +27,8 @@ from confide.posterior import Posterior
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
 MODEL = "What the model says of one record depends on that record and the parameters alone."
 ROUNDED = (
-    "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits are "
-    "those of SHAKE-256 with a key of {} bits, and pass for random."
+    "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
+    "are those of SHAKE-256 with a key of {} bits, and pass for random."
 )
 _GIVEN = (
     "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "

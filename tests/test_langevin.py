@@ -115,7 +115,7 @@ def test_rounding_is_within_what_is_priced():
     """The computed sum against the same sum in extended precision."""
     found = planned("logistic", clip=0.6)
     event, rng = found.event, np.random.default_rng(3)
-    terms = planning.Terms(N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0, False)
+    terms = planning.Terms(N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0)
     allowed = planning.rounding(terms, float(event.step_sizes))
     reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data[:1]), np.longdouble)
     sums = found.job.gradient_sum

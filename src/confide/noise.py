@@ -3,15 +3,15 @@
 Noise is a function of (key, chain, block of steps), so a resumed run is the same run and no number is used twice.
 
 **On a grid.** What noise of standard deviation s is added to is first rounded to whole multiples of s / 2^26, and the
-noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of integers. A whole number plus
+noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of whole numbers. A whole number plus
 a rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is priced.
 (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
 Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
-**What rounding costs.** Dividing by the grid in double precision errs by at most 2^-53 of at most 2^50 steps, beyond
-which sums are cut (which brings no two together or apart by more), and rounding by half a step: 5/8 of a step in each
-coordinate, for either neighbour. So d coordinates of sensitivity C move by C + (5/4) sqrt(d) s / 2^26 at most, and
-`worth`, `needed` and `wide` put that into the noise.
+**What rounding costs.** Dividing by the grid in double precision errs by at most 2^-53 of at most 2^52 steps, beyond
+which sums are cut (which takes no two further apart), and rounding by half a step: one step in each coordinate, for
+either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s / 2^26 at most, and `worth`, `needed` and
+`wide` put that into the noise.
 
 **The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
 itself, in floating point, is allowed for in the clip (`confide.gradients`). One release of a baseline takes its bits
@@ -45,8 +45,8 @@ from confide.rounded import GRID
 
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
-MOVED = 1.25  # steps by which rounding takes two neighbours apart, in each coordinate
-FURTHEST = 2.0**50  # steps, beyond which sums are cut
+MOVED = 2.0  # steps by which rounding takes two neighbours apart at most, in each coordinate
+FURTHEST = 2.0**52  # steps, beyond which sums are cut
 
 
 def as_key(key: Any) -> jax.Array:
@@ -112,23 +112,23 @@ def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def on_grid(total: jax.Array, scale: Any) -> jax.Array:
-    """The nearest whole number of grid steps."""
-    return jnp.round(jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST)).astype(jnp.int64)
+    """The nearest whole number of grid steps. Double precision counts up to 2^53, with the noise that is added."""
+    return jnp.round(jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST))
 
 
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     """The exact sum of contributions (rows, parameters), each rounded to the grid, in grid steps."""
-    return jnp.sum(on_grid(contributions, scale), axis=0)
+    return jnp.sum(on_grid(contributions, scale).astype(jnp.int64), axis=0)
 
 
 def added(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
     """The noisy sum, of noise in whole grid steps: standard deviation `scale`."""
-    return joined(on_grid(total, scale), scale, units)
+    return (on_grid(total, scale) + units) * (scale / GRID)
 
 
 def joined(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
-    """The noisy sum: total and noise in whole grid steps."""
-    return (total + units).astype(jnp.float64) * (scale / GRID)
+    """The noisy sum: total, an integer, and noise in whole grid steps."""
+    return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
 
 
 def lost(coordinates: int, secure: bool) -> float:
@@ -168,7 +168,7 @@ def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = Fa
         units = rounded.spherical(point.size, stream.first, grid).reshape(point.shape)
     else:
         with jax.enable_x64(True):
-            units = np.asarray(drawn_units(stream, 0, 0, point.shape, grid=grid))
+            units = np.asarray(drawn_units(stream, 0, 0, point.shape, grid=grid)).astype(np.int64)
     return (_nearest(point, scale / grid) + units).astype(np.float64) * (scale / grid)
 
 
@@ -197,39 +197,62 @@ def drawn_units(
     source: Any, chain: int, block: int, shape: tuple[int, ...], purpose: str = "noise", grid: float = GRID
 ) -> jax.Array:
     """Rounded Gaussians in grid steps."""
-    words = _words(source, purpose, chain, block, math.prod(shape))
-    finish, more = functools.partial(rounded.finished_gaussian, grid), _further(source, purpose, chain, block)
-    return rounded.settled(rounded.gaussian(words, grid), words, finish, more).reshape(shape)
+    finish = functools.partial(rounded.finished_gaussian, grid)
+    return _drawn(rounded.gaussian, (grid,), finish, source, purpose, chain, block, shape)
 
 
 def drawn_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: float, most: int) -> jax.Array:
     """How many records are passed over before the next one is chosen, each with probability q; at most `most`."""
-    words = _words(source, "batches", chain, block, math.prod(shape))
     finish = functools.partial(rounded.finished_gap, q, most)
-    found = rounded.gap(words, 1 / math.log1p(-q), float(most))
-    return rounded.settled(found, words, finish, _further(source, "batches", chain, block)).reshape(shape)
+    return _drawn(rounded.gap, (1 / math.log1p(-q), float(most)), finish, source, "batches", chain, block, shape)
 
 
-def _words(source: Any, purpose: str, chain: int, block: int, count: int) -> jax.Array:
-    """64-bit words of their own for every purpose, chain and block."""
+def _drawn(
+    rule: Callable[..., tuple[jax.Array, jax.Array]],
+    settings: tuple[float, ...],
+    finish: Callable[[int, Callable[[int], int]], int],
+    source: Any,
+    purpose: str,
+    chain: int,
+    block: int,
+    shape: tuple[int, ...],
+) -> jax.Array:
+    """What a rule makes of 64-bit words of their own for every purpose, chain and block; finished where need be."""
+    count = math.prod(shape)
     if isinstance(source, SecureSource):
-        return jnp.asarray(source.words(purpose, chain, block, count))
-    return _bits(derived(source, purpose, "chain", chain, block), count)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _bits(key: jax.Array, count: int) -> jax.Array:
-    return jax.random.bits(key, (count,), jnp.uint64)
-
-
-def _further(source: Any, purpose: str, chain: int, block: int) -> Callable[[int, int], int]:
-    """(place, number) -> 128 bits more, for the few words that do not tell enough."""
+        words: Any = jnp.asarray(source.words(purpose, chain, block, count))
+    else:
+        words = derived(source, purpose, "chain", chain, block)
+    values, some = _ruled(rule, shape, words, settings)
+    if not some:
+        return values
+    every = _bits(words, count)
+    _, undecided = rule(every, *settings)
+    places = np.flatnonzero(np.asarray(undecided)).tolist()
     stream = source if isinstance(source, SecureSource) else SecureSource(_secret(source))
 
     def more(place: int, number: int) -> int:
+        """128 bits more, for the few words that do not tell enough."""
         return int.from_bytes(stream.words(f"more {purpose} {place} {number}", chain, block, 2).tobytes(), "little")
 
-    return more
+    drawn = zip(places, np.asarray(every)[places].tolist(), strict=True)
+    found = [finish(word, functools.partial(more, place)) for place, word in drawn]
+    whole = np.array(values)
+    whole.ravel()[places] = found
+    return jnp.asarray(whole)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _ruled(rule: Any, shape: tuple[int, ...], words: jax.Array, settings: Any) -> tuple[jax.Array, jax.Array]:
+    values, undecided = rule(_bits(words, math.prod(shape)), *settings)
+    return values.reshape(shape), jnp.any(undecided)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _bits(words: jax.Array, count: int) -> jax.Array:
+    """Words as they are, or those of a key."""
+    keyed = jnp.issubdtype(words.dtype, jax.dtypes.prng_key)
+    return jax.random.bits(words, (count,), jnp.uint64) if keyed else words
 
 
 def _secret(key: jax.Array) -> bytes:

@@ -6,10 +6,10 @@ looked at as are needed to know which whole number it is. All whole numbers have
 out, so there is no mass of impossible outputs to be priced.
 
 **Decided at once.** A 64-bit word stands for an interval of probabilities, which are put through the inverse
-distribution in double precision. With e a bound on the error of that (`ERROR`, thirty times what is measured against
+distribution in double precision. With e a bound on the error of that (`ERROR`, twelve times what is measured against
 multiple precision) and on the width of the interval, the whole number is known if no rounding boundary is within e.
 
-**Finished later.** The others, about one Gaussian in 200,000, get 128 more bits at a time, in multiple precision,
+**Finished later.** The others, about one Gaussian in 500,000, get 128 more bits at a time, in multiple precision,
 until the interval lies between two boundaries. Where a word is small, the tail, nothing is decided at once.
 
 The **Gaussian** is round(grid Z): a sign, and P[|Z| > z] = (63-bit rank + further bits) / 2^63. The inverse is
@@ -35,7 +35,7 @@ from scipy import special
 
 GRID = 2.0**26  # grid steps in one standard deviation
 FINE = 2.0**38  # the same, where only a few numbers are drawn: one in a hundred is not decided at once
-ERROR = 2.0**-46  # of the inverse normal distribution in double precision, over 1 + z
+ERROR = 2.0**-47  # of the inverse normal distribution in double precision, over 1 + z
 LOG_ERROR = 2.0**-48  # of logarithms in double precision, over 1 + their size
 MORE = 128  # bits that are looked at next
 GUARD = 64  # bits beyond those, in which multiple precision may err
@@ -91,15 +91,15 @@ def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: jax.Arr
     return above / below
 
 
-@functools.partial(jax.jit, static_argnums=1)
+@jax.jit
 def gaussian(words: jax.Array, grid: float = GRID) -> tuple[jax.Array, jax.Array]:
-    """Round(grid Z) of 64-bit words, and which of them are not known yet."""
+    """Round(grid Z) of 64-bit words, whole numbers in double precision, and which of them are not known yet."""
     rank = (words & jnp.uint64(2**63 - 1)).astype(jnp.int64).astype(jnp.float64)
     z = quantile((rank + 0.5) * 2.0**-64)
     raised = z * grid + 0.5
     # The second part is the width of the word itself: the tail over the density is below 1.26.
     error = grid * (ERROR * (1 + z) + 1 / jnp.maximum(rank, 0.5))
-    magnitude = jnp.floor(raised).astype(jnp.int64)
+    magnitude = jnp.floor(raised)
     return jnp.where(words >= SIGN, -magnitude, magnitude), jnp.abs(raised - jnp.round(raised)) <= error
 
 
@@ -109,26 +109,11 @@ def gap(words: jax.Array, rate: jax.Array, most: jax.Array) -> tuple[jax.Array, 
     whole = (words >> jnp.uint64(1)).astype(jnp.int64).astype(jnp.float64)  # signed numbers are converted faster
     logarithm = jnp.log((whole + 0.5) * 2.0**-63)
     passed = logarithm * rate
-    error = -rate * (LOG_ERROR * (1 - logarithm) + 1 / jnp.maximum(whole, 0.5))
+    small = 2.0**32 * jnp.sqrt(-rate)  # words below it are not decided at once, and the width of others is 1 / small
+    error = -rate * (LOG_ERROR * (1 - logarithm) + 1 / small)
     near = jnp.round(passed)
     undecided = (near >= 1) & (jnp.abs(passed - near) <= error) & (passed - error < most)
-    return jnp.minimum(passed, most).astype(jnp.int32), undecided | (whole == 0)
-
-
-def settled(
-    drawn: tuple[jax.Array, jax.Array],
-    words: jax.Array,
-    finish: Callable[[int, Callable[[int], int]], int],
-    more: Callable[[int, int], int],
-) -> jax.Array:
-    """What was drawn, with those numbers that were not known yet: `more(place, number)` are 128 further bits."""
-    values, undecided = drawn
-    if not bool(jnp.any(undecided)):
-        return values
-    places = np.flatnonzero(np.asarray(undecided))
-    few = zip(np.asarray(words)[places].tolist(), places.tolist(), strict=True)
-    found = [finish(word, functools.partial(more, place)) for word, place in few]
-    return values.at[places].set(np.asarray(found, values.dtype))
+    return jnp.minimum(passed, most).astype(jnp.int32), undecided | (whole < small)
 
 
 def finished_gaussian(grid: float, word: int, more: Callable[[int], int]) -> int:

@@ -233,7 +233,7 @@ class Job:
         if self.second:
             shape, first = (self.block, self.second), number * self.block
             asked = np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0)
-            fisher = noise.drawn_units(source, chain, number, shape, "fisher") if asked else jnp.zeros(shape, jnp.int64)
+            fisher = noise.drawn_units(source, chain, number, shape, "fisher") if asked else jnp.zeros(shape, jnp.float64)
         units = noise.drawn_units(source, chain, number, (self.block, self.setting.dimension))
         return Random(noise.key_of(source, chain), gaps, units, fisher)
 

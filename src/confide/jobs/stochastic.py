@@ -119,6 +119,7 @@ def _private(
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
+    _fits(buffer or setting.rows, float(np.min(kernel.controls.noise)) / setting.clip)
     if share is not None:  # from the noise that will be drawn
         stretch = wanted.stretch if final and wanted is not None else None
         filtered = individual.filtered(share, stretch, left, setting, kernel.controls.noise, chains)
@@ -149,6 +150,15 @@ def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
         batch_size=n if asked.batch_size is None else asked.batch_size,
         steps=INDIVIDUAL_STEPS if asked.steps is None else asked.steps,
     )
+
+
+def _fits(rows: int, multiplier: float) -> None:
+    """Sums of so many records are whole numbers of grid steps that can be counted; refused where they are not."""
+    if rows > multiplier * noise.FURTHEST / noise.GRID:
+        raise Refused(
+            f"noise of {multiplier:.2g} times the clip is too little for sums of up to {rows} records, which its grid "
+            "cannot count: raise the noise, by a smaller epsilon or step size, or take smaller batches"
+        )
 
 
 def _records(data: tuple[np.ndarray, ...], asked: Asked) -> int:

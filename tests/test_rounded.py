@@ -233,8 +233,14 @@ def test_spherical_noise_has_its_law_and_no_end():
     """One coordinate is a Laplace variable; bits that begin with 500 zeros are read on, to a length beyond 346."""
     drawn = np.array([rounded.spherical(1, stream(seed))[0] for seed in range(3000)]) / GRID
     assert stats.kstest(drawn, "laplace").pvalue > 1e-6
-    assert stats.kstest(drawn * 1.2, "laplace").pvalue < 1e-6
-    long = rounded.spherical(
-        2, lambda number, bits: 1 << (bits - 1 - 500 * (number == 2)) if bits > 501 else number != 2
-    )
-    assert np.linalg.norm(long / GRID) == pytest.approx(math.log(2) * (501 + 1), rel=1e-6)
+    assert stats.kstest(drawn * 1.5, "laplace").pvalue < 1e-6
+    asked = []
+
+    def zeros(number, bits):
+        """One half, but for the first exponential, whose bits begin with 500 zeros; the angle is an eighth."""
+        asked.append(bits)
+        return (1 << bits) >> {1: 3, 2: 501}.get(number, 1)
+
+    length = rounded.spherical(2, zeros) / GRID
+    assert set(asked) == {256, 512, 1024}  # at 512 bits it is not known well enough
+    assert np.linalg.norm(length) == pytest.approx(math.log(2) * 502, rel=1e-6)

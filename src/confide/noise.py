@@ -3,9 +3,9 @@
 Noise is a function of (key, chain, block of steps), so a resumed run is the same run and no number is used twice.
 
 **On a grid.** What noise of standard deviation s is added to is first rounded to whole multiples of s / 2^26, and the
-noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of whole numbers. A whole number plus
-a rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is priced.
-(A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
+noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of whole numbers. A whole number
+plus a rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is
+priced. (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
 Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
 **What rounding costs.** Dividing by the grid in double precision errs by at most 2^-53 of at most 2^52 steps, beyond
@@ -190,7 +190,7 @@ def key_of(source: Any, chain: int) -> jax.Array:
     """A key for all that a chain draws beside its batches and its noise."""
     if isinstance(source, SecureSource):
         return as_key(int(source.words("key", chain, 0, 1)[0]))
-    return derived(source, "chain", chain)
+    return KeyedSource.of(source).key("other", chain)
 
 
 def drawn_units(
@@ -222,14 +222,15 @@ def _drawn(
     if isinstance(source, SecureSource):
         words: Any = jnp.asarray(source.words(purpose, chain, block, count))
     else:
-        words = derived(source, purpose, "chain", chain, block)
-    values, some = _ruled(rule, shape, words, settings)
+        source = KeyedSource.of(source)
+        words = source.key(purpose, chain)
+    values, some = _ruled(rule, shape, words, block, settings)
     if not some:
         return values
-    every = _bits(words, count)
+    every = _bits(words, block, count)
     _, undecided = rule(every, *settings)
     places = np.flatnonzero(np.asarray(undecided)).tolist()
-    stream = source if isinstance(source, SecureSource) else SecureSource(_secret(source))
+    stream = source if isinstance(source, SecureSource) else SecureSource(_secret(source.whole))
 
     def more(place: int, number: int) -> int:
         """128 bits more, for the few words that do not tell enough."""
@@ -243,20 +244,37 @@ def _drawn(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _ruled(rule: Any, shape: tuple[int, ...], words: jax.Array, settings: Any) -> tuple[jax.Array, jax.Array]:
-    values, undecided = rule(_bits(words, math.prod(shape)), *settings)
+def _ruled(rule: Any, shape: tuple[int, ...], words: jax.Array, block: Any, settings: Any) -> tuple[Any, Any]:
+    values, undecided = rule(_bits(words, block, math.prod(shape)), *settings)
     return values.reshape(shape), jnp.any(undecided)
 
 
-@functools.partial(jax.jit, static_argnums=1)
-def _bits(words: jax.Array, count: int) -> jax.Array:
-    """Words as they are, or those of a key."""
+@functools.partial(jax.jit, static_argnums=2)
+def _bits(words: jax.Array, block: Any, count: int) -> jax.Array:
+    """Words as they are, or those of a key for the block."""
     keyed = jnp.issubdtype(words.dtype, jax.dtypes.prng_key)
-    return jax.random.bits(words, (count,), jnp.uint64) if keyed else words
+    return jax.random.bits(jax.random.fold_in(words, block), (count,), jnp.uint64) if keyed else words
 
 
 def _secret(key: jax.Array) -> bytes:
     return np.asarray(jax.random.key_data(key)).tobytes()
+
+
+class KeyedSource:
+    """A threefry key, and those that have been derived from it: deriving one takes as long as a step of a run."""
+
+    def __init__(self, key: jax.Array) -> None:
+        self.whole = key
+        self._derived: dict[tuple[str, int], jax.Array] = {}
+
+    @staticmethod
+    def of(source: Any) -> KeyedSource:
+        return source if isinstance(source, KeyedSource) else KeyedSource(source)
+
+    def key(self, purpose: str, chain: int) -> jax.Array:
+        if (purpose, chain) not in self._derived:
+            self._derived[purpose, chain] = derived(self.whole, purpose, "chain", chain)
+        return self._derived[purpose, chain]
 
 
 class SecureSource:

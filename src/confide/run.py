@@ -28,7 +28,7 @@ from confide.checks import Refused
 from confide.filters import Notes, Seen, Watch
 from confide.gradients import SMALL, ClippedSum
 from confide.kernel import Kernel, Oracle, Setting
-from confide.noise import SecureSource
+from confide.noise import KeyedSource, SecureSource
 
 LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
@@ -232,8 +232,9 @@ class Job:
             gaps = noise.drawn_gaps(source, chain, number, shape, q, rows)
         if self.second:
             shape, first = (self.block, self.second), number * self.block
-            asked = np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0)
-            fisher = noise.drawn_units(source, chain, number, shape, "fisher") if asked else jnp.zeros(shape, jnp.float64)
+            fisher = jnp.zeros(shape, jnp.float64)
+            if np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0):
+                fisher = noise.drawn_units(source, chain, number, shape, "fisher")
         units = noise.drawn_units(source, chain, number, (self.block, self.setting.dimension))
         return Random(noise.key_of(source, chain), gaps, units, fisher)
 
@@ -263,11 +264,12 @@ def execute(
             structure = jax.tree.structure(carry)
             carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
             first = resumed.block
-        random = job.randomness(key, first) if first < job.blocks else None
+        source = key if isinstance(key, SecureSource) else KeyedSource(key)
+        random = job.randomness(source, first) if first < job.blocks else None
         kept_at = reported_at = time.monotonic()
         for number in range(first, job.blocks):
             carry = job.advance(carry, prepared, controls, number, random)
-            random = job.randomness(key, number + 1) if number + 1 < job.blocks else None
+            random = job.randomness(source, number + 1) if number + 1 < job.blocks else None
             now = time.monotonic()
             if report is not None and now - reported_at > 0.1:
                 jax.block_until_ready(carry)

@@ -48,8 +48,8 @@ def test_what_is_drawn_is_what_is_priced(name):
 def test_half_the_noise_is_caught(name, monkeypatch):
     """The sabotage: sums get half the noise that their kernel asked for."""
     honest = noise.added
-    monkeypatch.setattr(noise, "added", lambda total, scale, standard: honest(total, scale / 2, standard))
-    job, event = job_of(SAMPLERS[name])
+    monkeypatch.setattr(noise, "added", lambda total, scale, units: honest(total, scale / 2, units))
+    job, event = job_of(SAMPLERS[name], steps=16)
     assert not keeps_its_promise(job, event)
 
 

@@ -57,7 +57,9 @@ def bare_scan(data, size, double):
     def block(theta, key, x, y, reach):
         batch_key, noise_key = jax.random.split(key)
         if double:
-            rows = batches.poisson(batch_key, n=N, q=Q, size=size, steps=BLOCK)
+            uniform = jax.random.uniform(batch_key, (size, BLOCK), jnp.float64, minval=1e-300)
+            gaps = jnp.minimum(jnp.log(uniform) / np.log1p(-Q), N).astype(jnp.int32)
+            rows = batches.from_gaps(gaps, N)
         else:
             rows = jax.random.randint(batch_key, (BLOCK, size), 0, N, jnp.int32)
         noise = jax.random.normal(noise_key, (BLOCK, D), kind)

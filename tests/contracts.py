@@ -82,19 +82,19 @@ def measured(job, seed=0):
         data = tuple(jnp.asarray(array) for array in DATA)
         reach = jax.jit(job.gradient_sum.reach)(data)
         random = job.randomness(source, 0)
-        draw = (lambda r: job._host_drawn(r)) if job.setting.secure else (lambda r: job._drawn(r, jnp.asarray(0)))
-        rows, normals, key, _ = jax.jit(draw)(random)
+        rows, units, fisher, key, _ = jax.jit(job._drawn)(random, jnp.asarray(0))
         state = job.kernel.init(jnp.asarray(job.starts[0]))
 
         @jax.jit
-        def step(t, state, controls, rows, normals, key):
+        def step(t, state, controls, rows, units, fisher, key):
             oracle = Recording(
                 gradient_sum=job.gradient_sum,
                 data=data,
                 reach=reach,
                 rows=None if rows is None else rows[t],
-                normals=normals[t],
-                key=None if key is None else jax.random.fold_in(key, t),
+                units=units[t],
+                fisher_units=None if fisher is None else fisher[t],
+                key=jax.random.fold_in(key, t),
                 secure=job.setting.secure,
                 record=record,
             )
@@ -102,7 +102,7 @@ def measured(job, seed=0):
 
         controls = jax.tree.map(jnp.asarray, job.kernel.controls)
         for t in range(job.steps):
-            state = step(jnp.asarray(t), state, controls, rows, normals, key)
+            state = step(jnp.asarray(t), state, controls, rows, units, fisher, key)
             jax.block_until_ready(state)
             jax.effects_barrier()  # the record is in the order of the steps
     assert len(record["gradient"]) == job.steps

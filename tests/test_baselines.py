@@ -20,6 +20,7 @@ from confide.budget import Budget
 from confide.checks import Refused
 from confide.convexity import Shape
 from confide.models import linear_regression, logistic_regression, poisson_regression, softmax_regression
+from confide.rounded import FINE
 from fits import X, Y, ledger_of
 
 objective = importlib.import_module("confide.baselines.objective_perturbation")  # the name is the function's
@@ -445,8 +446,32 @@ def test_claimed_noise_is_the_sensitivity_over_the_price():
         plan = objective_perturbation(MODEL, (X, Y), budget, regularisation=4.0, key=1, verbose=False).plan
         mu = mu_of_epsilon(0.99 - math.log1p(0.25 / 4), 0.99 * 0.999e-5 / 2)
         assert plan["noise_scale"] == pytest.approx(factor / mu, rel=1e-9)
-        hiding = 2 * plan["tolerance"] / (4.0 * mu_of_epsilon(0.01, 0.01 * 0.999e-5))
-        assert plan["output_noise_scale"] == pytest.approx(hiding)
+        unsure = plan["tolerance"] + math.sqrt(3) * plan["noise_scale"] / FINE  # of the solver, and of the slope
+        spent = 2 * unsure / (4.0 * plan["output_noise_scale"]) + noises.lost(3, secure=False)  # and of the point
+        assert spent == pytest.approx(mu_of_epsilon(0.01, 0.01 * 0.999e-5), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        output_perturbation,
+        lambda *a, **k: output_perturbation(*a, noise="laplace", **k),
+        objective_perturbation,
+        lambda model, *a, **k: sufficient_statistics_regression(linear_regression(3, norm_bound=1.0), *a, **k),
+    ],
+    ids=["output", "laplace", "objective", "statistics"],
+)
+def test_secure_noise_takes_no_key_and_says_so(call):
+    two = [call(MODEL, (X, Y), BUDGET, secure=True, verbose=False) for _ in range(2)]
+    assert not np.array_equal(flat(two[0]), flat(two[1]))
+    assert two[0].plan["noise"] == "secure"
+    assert "a key of 256 bits" in " ".join(two[0].guarantee.sentences())
+    plain = call(MODEL, (X, Y), BUDGET, verbose=False)
+    assert plain.plan["noise"] == "default"
+    assert "a key of 64 bits" in " ".join(plain.guarantee.sentences())
+    assert plain.plan["noise_scale"] == two[0].plan["noise_scale"]
+    with pytest.raises(Refused, match="leave key out"):
+        call(MODEL, (X, Y), BUDGET, secure=True, key=1, verbose=False)
 
 
 def test_spherical_noise_has_a_gamma_length_and_no_direction():
@@ -560,7 +585,7 @@ def test_intervals_cover_at_their_rate_where_plug_in_intervals_do_not(dimension,
         exact = statistics.summed(x, y, 1.0, bound, square)
         for epsilon in (0.1, 1.0):
             scale = statistics.sensitivity("add-remove", square, 1000) / mu_of_epsilon(epsilon, 1e-5)
-            noisy = noises.around(exact, scale, noises.as_key(4))
+            noisy = noises.around(exact, scale, noises.as_key(3))
             found = statistics.unpacked(noisy, 1000, scale, 1.0, bound, square)
             assert covered(statistics.plug_in(found, residual_scale**2, theta_scale), theta) < 0.65
             if not square:

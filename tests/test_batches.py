@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from confide import Refused, batches
+from confide import Refused, batches, noise
 
 pytestmark = pytest.mark.optimised
 
 
 def drawn(n, q, steps, size=None, seed=0):
     with jax.enable_x64(True):
-        return np.asarray(batches.poisson(jax.random.key(seed), n=n, q=q, size=size or n, steps=steps))
+        gaps = noise.drawn_gaps(jax.random.key(seed), 0, 0, (size or n, steps), q, n)
+        return np.asarray(batches.from_gaps(gaps, n))
 
 
 @pytest.mark.parametrize(("n", "q"), [(1, 0.3), (40, 0.05), (40, 0.9), (500, 0.01)])

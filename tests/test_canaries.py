@@ -3,6 +3,7 @@
 import math
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 import confide
-from confide import batches, canaries, filters, ghosts, jobs, noise
+from confide import canaries, filters, ghosts, jobs, noise
 from confide.audits import mechanism, verdicts
 from confide.audits.scores import Scores
 from confide.checks import Refused
@@ -183,10 +184,11 @@ def repeating() -> confide.Sampler:
 
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
-        same = jnp.asarray(np.random.default_rng(1).normal(size=setting.dimension))
+        drawn = np.random.default_rng(1).normal(size=setting.dimension)
+        same = np.round(drawn * noise.GRID).astype(np.int64)
 
         def step(state, control, t, oracle):
-            return kernel.step(state, control, t, replace(oracle, normals=same))
+            return kernel.step(state, control, t, replace(oracle, units=jnp.asarray(same)))
 
         return kernel._replace(step=step)
 
@@ -211,15 +213,15 @@ def test_what_guesses_do_not_see(sabotage, test):
 @pytest.mark.long
 @pytest.mark.parametrize(("how", "test"), [("twice as often", "pull"), ("the same ones", "batches")])
 def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
-    honest = batches.poisson
+    honest = noise.drawn_gaps
 
-    def drawn(key, *, n, q, size, steps):
+    def drawn(source, chain, block, shape, q, most):
         if how == "twice as often":
-            return honest(key, n=n, q=2 * q, size=size, steps=steps)
-        rows = honest(jax.random.key(5), n=n, q=q, size=size, steps=steps)
-        return jnp.broadcast_to(rows[:1], rows.shape)
+            return honest(source, chain, block, shape, 2 * q, most)
+        gaps = honest(jax.random.key(5), 0, 0, shape, q, most)
+        return jnp.broadcast_to(gaps[:, :1], gaps.shape)
 
-    monkeypatch.setattr(batches, "poisson", drawn)
+    monkeypatch.setattr(noise, "drawn_gaps", drawn)
     found = confide.audit(fitted)
     assert found.verdict == "violation"
     assert found.tests[test] < 1e-6
@@ -228,9 +230,11 @@ def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
 @pytest.mark.long
 def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
     honest = noise.derived
-    monkeypatch.setattr(
-        noise, "derived", lambda key, *labels: honest(key, "chain", 0) if "chain" in labels else honest(key, *labels)
-    )
+
+    def derived(key, *labels):
+        return honest(key, *(0 if before == "chain" else label for before, label in pairwise(("", *labels))))
+
+    monkeypatch.setattr(noise, "derived", derived)
     found = confide.audit(lambda: fitted(chains=2))
     assert found.verdict == "violation"
     assert found.tests["chains"] < 1e-6

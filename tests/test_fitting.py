@@ -25,7 +25,7 @@ def test_a_fit_gives_draws_and_a_guarantee_that_verifies(posterior):
     again = confide.Guarantee.from_json(json.dumps(posterior.guarantee.to_json()))
     assert confide.verify(again) == confide.verify(posterior.guarantee)
     said = " ".join(posterior.guarantee.sentences())
-    for word in ("Poisson", "clip", "every iterate", "key", "Floating-point"):
+    for word in ("Poisson", "clip", "every iterate", "key", "threefry"):
         assert word in said
 
 
@@ -63,7 +63,7 @@ def test_a_short_run_learns_the_sign_of_every_weight():
 
 def test_secure_noise_needs_no_key_and_takes_none():
     found = fit(noise="secure", steps=50)
-    assert "Floating-point" not in " ".join(found.guarantee.sentences())
+    assert "threefry" not in " ".join(found.guarantee.sentences())
     assert found.guarantee.epsilon <= 1.0
     with pytest.raises(Refused, match="leave key out"):
         fit(noise="secure", key=1)

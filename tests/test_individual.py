@@ -145,9 +145,9 @@ def test_whoever_is_left_out_contributes_nothing():
             game=None,
             claimed=jnp.zeros(()),
         )
-        zero = jnp.zeros(D)
+        zero = jnp.zeros(D, jnp.int64)
         oracle = confide.kernel.Oracle(
-            gradient_sum=job.gradient_sum, data=data, reach=reach, rows=None, normals=zero, notes=notes
+            gradient_sum=job.gradient_sum, data=data, reach=reach, rows=None, units=zero, notes=notes
         )
         position = jnp.asarray(np.linspace(-1, 1, D))
         total = oracle.gradient(position, jnp.asarray(job.kernel.controls.noise[0]))

@@ -62,7 +62,7 @@ def stepper(found):
             data=data,
             reach=job.gradient_sum.reach(data),
             rows=None,
-            normals=jnp.zeros_like(position),
+            units=jnp.zeros(position.shape, jnp.int64),
         )
         control = jax.tree.map(lambda column: jnp.asarray(column[0]), job.kernel.controls)
         return job.kernel.step(job.kernel.init(position), control, jnp.asarray(0), oracle).position
@@ -115,7 +115,7 @@ def test_rounding_is_within_what_is_priced():
     """The computed sum against the same sum in extended precision."""
     found = planned("logistic", clip=0.6)
     event, rng = found.event, np.random.default_rng(3)
-    terms = planning.Terms(N, N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0, False)
+    terms = planning.Terms(N, N, D, confide.convexity.shape(found.model, 0.6), 1.0, 1.0)
     allowed = planning.rounding(terms, float(event.step_sizes))
     reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data.arrays[:1]), np.longdouble)
     sums = found.job.gradient_sum
@@ -145,19 +145,17 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
     with jax.enable_x64(True):
         data = tuple(map(jnp.asarray, found.data.arrays))
         random = job.randomness(source, 0)
-        normals = (job._host_drawn(random) if secure else job._drawn(random, jnp.asarray(0))).normals
+        units = random.units
 
         @jax.jit
-        def added(data, scale, normals):
+        def added(data, scale, units):
             sums = job.gradient_sum
-            oracle = Oracle(
-                gradient_sum=sums, data=data, reach=sums.reach(data), rows=None, normals=normals, secure=secure
-            )
+            oracle = Oracle(gradient_sum=sums, data=data, reach=sums.reach(data), rows=None, units=units, secure=secure)
             position = jnp.full(D, 0.3)
             clean = sums.over(data, oracle.reach, None, lambda batch: sums.in_double(position, batch))
             return oracle.displaced(position, lambda total: total, scale) - clean
 
-        drawn = [np.asarray(added(data, job.kernel.controls.noise[t], normals[t])) for t in range(200)]
+        drawn = [np.asarray(added(data, job.kernel.controls.noise[t], units[t])) for t in range(200)]
     priced = math.sqrt(2 * event.temperature / float(event.step_sizes))
     assert np.mean(np.square(drawn)) / priced**2 == pytest.approx(1.0, abs=0.25)
 

@@ -42,6 +42,7 @@ FLOORS = [
     "canaries",
     "ghosts",
     "gradients",
+    "rounded",
     "noise",
     "filters",
     "kernel",

@@ -304,7 +304,7 @@ def test_what_secure_noise_drops_is_as_secret_as_the_noise():
     job, _ = jobs.private_job(model, data, BUDGET, confide.sgld(), asked, jax.random.key(0))
     with jax.enable_x64(True):
         found = [
-            np.asarray(jax.random.key_data(job._masks(tuple(part[chain] for part in drawn if part is not None), block)))
+            np.asarray(jax.random.key_data(job._masks(drawn._replace(key=drawn.key[chain]), block)))
             for source in (SecureSource(b"a" * 32), SecureSource(b"b" * 32))
             for block in (0, 1)
             for drawn in [job.randomness(source, block)]

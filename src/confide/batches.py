@@ -2,8 +2,8 @@
 
 Every record enters every batch independently with probability q. Record by record that costs O(n) a step; the gaps
 between the chosen records are geometric, so drawing the gaps costs O(q n): with u uniform, floor(log u / log(1 - q))
-records are passed over (P[gap >= k] = (1 - q)^k). Double precision, so that the gap's distribution is exact to about
-1e-16 / q.
+records are passed over (P[gap >= k] = (1 - q)^k). The gaps are exact (`confide.noise.drawn_gaps`): long ones too have
+the probability that is priced.
 
 A buffer holds B rows. A draw that overflows it is cut short, and then the batch is not the one that was priced. Of two
 neighbouring datasets look at the records that both hold, at most n of them. The price of a step is derived for each
@@ -16,8 +16,6 @@ All functions see a shard's own number of rows: Poisson sampling factorises over
 """
 
 from __future__ import annotations
-
-import math
 
 import jax
 import jax.numpy as jnp
@@ -59,21 +57,17 @@ def fitting_buffer(n: int, q: float, draws: int, delta: float) -> int:
     return min(n + 1, buffer_size(n, q, OVERFLOW_SHARE * delta / draws) + 1)
 
 
-def poisson(key: jax.Array, *, n: int, q: float, size: int, steps: int) -> jax.Array:
-    """Rows of `steps` Poisson batches, shape (steps, size), in rising order; n stands for an empty place."""
-    uniform = jax.random.uniform(key, (size, steps), jnp.float64, minval=jnp.finfo(jnp.float64).tiny)
-    return from_uniform(uniform, n, q)
+def from_gaps(gaps: jax.Array, n: int) -> jax.Array:
+    """Rows of Poisson batches, shape (steps, size), in rising order, from gaps of at most n, of shape (size, steps).
 
-
-def from_uniform(uniform: jax.Array, n: int, q: float) -> jax.Array:
-    """The batches that uniform numbers of shape (size, steps) stand for."""
+    n stands for an empty place.
+    """
     if n >= MOST_ROWS:
         raise Refused(f"n = {n} is too many rows for one shard: give fewer than {MOST_ROWS}")
-    gaps = jnp.minimum(jnp.log(uniform) * (1 / math.log1p(-q)), n).astype(jnp.int32)
 
     def place(row: jax.Array, gap: jax.Array) -> tuple[jax.Array, jax.Array]:
         row = jnp.minimum(row + gap + 1, n)  # stays at n: no overflow of the integers
         return row, row
 
     # A scan down the buffer, side by side for all steps: a cumulative sum along each row is seven times slower.
-    return jax.lax.scan(place, jnp.full(uniform.shape[1], -1, jnp.int32), gaps)[1].T
+    return jax.lax.scan(place, jnp.full(gaps.shape[1], -1, jnp.int32), gaps)[1].T

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide import noise
 from confide.accountants.individual import KNOTS, Filter
 from confide.gradients import ClippedSum
-from confide.noise import GRID
 
 ROUNDING = 2.0**-15  # of norms in single precision, twice: of what is charged and of what is cut to it
 
@@ -129,8 +129,7 @@ class Notes:
             return None
         norms = gradient_sum.every_norm(position, self.data, self.reach, factor)
         moved = jnp.minimum(norms.astype(jnp.float64) * (1 + ROUNDING) + gradient_sum.slack, gradient_sum.clip)
-        if self.secure:  # each record is rounded to the grid of the noise
-            moved = moved + scale / GRID * math.sqrt(position.size) / 2
+        moved = moved + scale * noise.lost(position.size, self.secure)
         after = self.spent + self.limits.costs(moved / scale)
         reserve = self.limits.worst * (gradient_sum.slack / gradient_sum.clip) ** 2
         within = after <= self.limits.limit - reserve

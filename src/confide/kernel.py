@@ -82,8 +82,9 @@ class Oracle:
     data: tuple[jax.Array, ...]
     reach: jax.Array | None
     rows: jax.Array | None  # of the batch; None for all
-    normals: jax.Array  # one per parameter, fresh for this step; whole numbers of grid steps where secure
-    key: jax.Array | None = None  # fresh for this step, for a second sum
+    units: jax.Array  # noise, one per parameter, fresh for this step: whole numbers of grid steps
+    fisher_units: jax.Array | None = None  # the same for a second sum, an upper triangle
+    key: jax.Array | None = None  # fresh for this step, for whatever is drawn beside the noise
     secure: bool = False
     notes: Notes | None = None  # what is noted about single records, where anything is
     masks: jax.Array | None = None  # key of what this step drops of each record
@@ -103,7 +104,7 @@ class Oracle:
             both = self._with_distances(single, seen, allowed)
             if both is not None:
                 total, self.notes.distances = both
-                return noise.added(total, scale, self.normals)
+                return self._added(total, scale, self.units)
             self.notes.look(self.gradient_sum, single, seen)
         if self.secure:
             whole = self._over(
@@ -111,9 +112,15 @@ class Oracle:
                 lambda rows: noise.whole(rows, scale),
                 allowed,
             )
-            return noise.added_securely(whole, scale, self.normals)
+            return noise.joined(whole, scale, self.units)
         total = self._over(lambda batch: self.gradient_sum(single, batch, seen, self.masks).total, allowed=allowed)
-        return noise.added(total, scale, self.normals)
+        return self._added(total, scale, self.units)
+
+    def _added(self, total: jax.Array, scale: jax.Array, units: jax.Array) -> jax.Array:
+        """The noisy sum; without a clip nothing is promised, and nothing rounded: the sum may be beyond the grid."""
+        if math.isinf(self.gradient_sum.clip):
+            return total.astype(jnp.float64) + scale / noise.GRID * units
+        return noise.added(total, scale, units)
 
     def _with_distances(
         self, position: jax.Array, factor: jax.Array | None, allowed: jax.Array | None
@@ -130,22 +137,21 @@ class Oracle:
     def displaced(self, position: jax.Array, mean: Callable[[jax.Array], jax.Array], scale: jax.Array) -> jax.Array:
         """mean(clipped sum over all records at the position) + N(0, scale^2), in double precision; linear models only.
 
-        Where secure, the mean as a whole is rounded to the grid of the noise, so that where it is hidden stays hidden.
+        The mean as a whole is rounded to the grid of the noise, so that where it is hidden stays hidden.
         """
         found = self.gradient_sum.over(
             self.data, self.reach, None, lambda batch: self.gradient_sum.in_double(position, batch)
         )
-        if self.secure:
-            return noise.added_securely(noise.on_grid(mean(found), scale), scale, self.normals)
-        return noise.added(mean(found), scale, self.normals)
+        return noise.added(mean(found), scale, self.units)
 
     def fisher(self, position: jax.Array, scale: jax.Array) -> jax.Array:
         """The sum of the outer products of the clipped gradients, plus symmetric noise.
 
         A clipped outer product has Frobenius norm at most clip^2. Noise A with independent N(0, scale^2) entries,
-        made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm.
+        made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm: of variance
+        scale^2 on the diagonal, and half of it beside. Each entry has the grid of its own noise, so that rounding by a
+        step in each of d (d + 1) / 2 entries is as long as if all were on the diagonal.
         """
-        assert self.key is not None
         single = position.astype(jnp.float32)
 
         def products(rows: jax.Array) -> jax.Array:
@@ -153,8 +159,12 @@ class Oracle:
             return double.T @ double
 
         total = self._over(lambda batch: self.gradient_sum.contributions(single, batch), products)
-        square = noise.normals(self.key, total.shape)
-        return noise.added(total, scale, (square + square.T) / 2)
+        if self.fisher_units is None:  # without a guarantee it is taken as it is
+            return total
+        upper = np.triu_indices(total.shape[0])
+        spread = scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
+        noisy = noise.added(total[upper], spread, self.fisher_units)
+        return jnp.zeros_like(total).at[upper].set(noisy).at[upper[::-1]].set(noisy)
 
     def _over(
         self,
@@ -177,16 +187,27 @@ def langevin_noise(setting: Setting, step_sizes: np.ndarray, temperature: float,
     return setting.sampling_probability * np.sqrt(2 * friction * setting.n * temperature / step_sizes)
 
 
-def noise_multipliers(setting: Setting, controls: Controls) -> np.ndarray:
-    """Noise over clip, step by step; both sums of a step are one Gaussian release: 1/s^2 = 1/s_g^2 + 1/s_F^2."""
+def noise_multipliers(setting: Setting, controls: Controls, *, rounded: bool = True) -> np.ndarray:
+    """Noise over clip, step by step; both sums of a step are one Gaussian release: 1/s^2 = 1/s_g^2 + 1/s_F^2.
+
+    What rounding to the grid of the noise takes from it is taken, unless they are asked for as they are drawn.
+    """
     if math.isinf(setting.clip):
         raise Refused("a run without clipping has no guarantee: give a clip")
     multipliers = controls.noise / setting.clip
-    if setting.secure:
-        multipliers = noise.secure_multiplier(multipliers, setting.dimension)
-    asked = controls.fisher_noise > 0
-    fisher = np.where(asked, controls.fisher_noise, np.inf) / setting.clip**2
+    asked, d = controls.fisher_noise > 0, setting.dimension
+    fisher = np.where(asked, controls.fisher_noise, 1.0) / setting.clip**2
+    if rounded:
+        multipliers = noise.worth(multipliers, d, setting.secure)
+        fisher = noise.worth(fisher, d * (d + 1) // 2, setting.secure)
     return np.where(asked, 1 / np.sqrt(1 / multipliers**2 + 1 / fisher**2), multipliers)
+
+
+def lost(setting: Setting, controls: Controls) -> float:
+    """What rounding takes at most: 1 / (noise multiplier that is priced) - 1 / (noise multiplier that is drawn)."""
+    d, both = setting.dimension, bool(np.any(controls.fisher_noise > 0))
+    second = noise.lost(d * (d + 1) // 2, setting.secure) if both else 0.0
+    return math.hypot(noise.lost(d, setting.secure), second)
 
 
 def gaussian_event(setting: Setting, controls: Controls) -> Event:

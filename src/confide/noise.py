@@ -2,47 +2,51 @@
 
 Noise is a function of (key, chain, block of steps), so a resumed run is the same run and no number is used twice.
 
-**The default** draws double-precision normals from threefry with its full 64-bit key. Single-precision normals will
-not do: there are 2^23 of them, between -5.4 and 5.2, and one observed coordinate can rule out a neighbour. Sums are
-added to in double precision; what is released is rounded to single precision, which hides the spacing of the doubles.
+**On a grid.** What noise of standard deviation s is added to is first rounded to whole multiples of s / 2^26, and the
+noise is a Gaussian *rounded to the grid*, exactly (`confide.rounded`); the sum is one of whole numbers. A whole number
+plus a rounded Gaussian is the rounding of (whole number + Gaussian): post-processing of the very mechanism that is
+priced. (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
+Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
-**`noise="secure"`** assumes nothing about floating point (Mironov 2012). Every record's clipped contribution is
-rounded to whole multiples of a grid g = (standard deviation) / 2^24, the sum is exact in integers, and the noise is a
-Gaussian *rounded to the grid*. A sum of whole numbers plus a rounded Gaussian is the rounding of (sum + Gaussian):
-post-processing of the very mechanism that is priced. (A discrete Gaussian is as safe to compute, but it is a
-different mechanism, whose price is only close to the Gaussian's.) Rounding a record to the grid moves it by at most
-sqrt(d)/2 grid steps, so its sensitivity is clip + g sqrt(d)/2; `secure_multiplier` is the price of that, about one
-part in a million.
+**What rounding costs.** Dividing by the grid in double precision errs by at most 2^-53 of at most 2^52 steps, beyond
+which sums are cut (which takes no two further apart), and rounding by half a step: one step in each coordinate, for
+either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s / 2^26 at most, and `worth`, `needed` and
+`wide` put that into the noise.
 
-The rounded Gaussian is exact: 64 random bits are put through the inverse normal distribution in double precision with
-a bound on the error, and the few draws (about two in a million) that lie too close to a rounding boundary to decide
-are finished with 128 more bits in multiple precision. The bits are SHAKE-256 of a 256-bit key from the operating
-system, the chain, the block and the purpose: a standard cryptographic generator in Python's own library. ChaCha20
-in jax would keep the draws on the device and cost a page of code that needs its own review; here the draws are made
-on the host, and a step takes about three times as long.
+**The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
+itself, in floating point, is allowed for in the clip (`confide.gradients`). One release of a baseline takes its bits
+from SHAKE-256 of such a key.
+
+**Secure** noise assumes nothing about floating point (Mironov 2012): every record's clipped contribution is rounded by
+itself and the sum is exact in integers. Its bits are SHAKE-256 of a 256-bit key from the operating system, the chain,
+the block and the purpose: a standard cryptographic generator in Python's own library. ChaCha20 in jax would keep the
+draws on the device and cost a page of code that needs its own review; here the bits are made on the host, and a step
+takes about three times as long.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
 import secrets
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
-from scipy import special
 
+from confide import rounded
 from confide.checks import Refused
+from confide.rounded import GRID
 
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
-GRID = 2.0**24  # grid steps in one standard deviation
-COUNT_ROUNDING = 1e-6  # relative: a count of 1 on the grid of secure noise may be off by two steps
-UNDECIDED = 2.0**-44  # bound on the relative error of the inverse normal distribution, with a margin of a hundred
+MOVED = 2.0  # steps by which rounding takes two neighbours apart at most, in each coordinate
+FURTHEST = 2.0**52  # steps, beyond which sums are cut
 
 
 def as_key(key: Any) -> jax.Array:
@@ -73,7 +77,7 @@ def as_key(key: Any) -> jax.Array:
 
 def derived(key: jax.Array, *labels: object) -> jax.Array:
     """A key of its own for each purpose: SHA-256 of the key and the labels. (`fold_in` would be compiled first.)"""
-    secret = np.asarray(jax.random.key_data(key)).tobytes() + repr(labels).encode()
+    secret = _secret(key) + repr(labels).encode()
     return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
 
 
@@ -82,7 +86,7 @@ def own(source: jax.Array, mark: str) -> jax.Array:
 
     With the same noise, differences of two releases would show records bare.
     """
-    secret = np.asarray(jax.random.key_data(source)).tobytes() + bytes.fromhex(mark)
+    secret = _secret(source) + bytes.fromhex(mark)
     return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
 
 
@@ -103,63 +107,178 @@ def coins(source: Any, count: int) -> np.ndarray:
 
 
 def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normals in double precision."""
+    """Standard normals in double precision. They have a lattice: nothing that is private may rest on them."""
     return jax.random.normal(key, shape, jnp.float64)
 
 
-def added(total: jax.Array, scale: jax.Array, standard: jax.Array) -> jax.Array:
-    """The noisy sum: standard deviation `scale`."""
-    return total.astype(jnp.float64) + scale * standard
-
-
-def around(point: np.ndarray, scale: float, key: jax.Array, *, spherical: bool = False) -> np.ndarray:
-    """A point with noise in double precision: Gaussian of standard deviation `scale` in every coordinate, or spherical.
-
-    Spherical noise has a density proportional to exp(-||b|| / scale): a uniform direction, and a length that is a sum
-    of as many exponentials as there are coordinates, which is Gamma distributed.
-    """
-    with jax.enable_x64(True):
-        standard = np.asarray(normals(key, point.shape))
-        if spherical:
-            lengths = np.asarray(jax.random.exponential(derived(key, "length"), point.shape, jnp.float64))
-            standard = standard * (math.fsum(lengths) / math.sqrt(float(standard @ standard)))
-    return point + scale * standard
-
-
-def counted(counts: np.ndarray, scale: float, source: Any) -> np.ndarray:
-    """Counts with noise of standard deviation `scale`, rounded to whole numbers."""
-    if isinstance(source, SecureSource):
-        steps = np.round(counts / (scale / GRID)).astype(np.int64) + source.units(0, 0, counts.shape)
-        return np.round(steps * (scale / GRID))
-    return np.round(around(counts, scale, source))
+def on_grid(total: jax.Array, scale: Any) -> jax.Array:
+    """The nearest whole number of grid steps. Double precision counts up to 2^53, with the noise that is added."""
+    return jnp.round(jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST))
 
 
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     """The exact sum of contributions (rows, parameters), each rounded to the grid, in grid steps."""
-    steps = jnp.round(contributions.astype(jnp.float64) / (scale / GRID))
-    return jnp.sum(steps.astype(jnp.int64), axis=0)
+    return jnp.sum(on_grid(contributions, scale).astype(jnp.int64), axis=0)
 
 
-def on_grid(total: jax.Array, scale: Any) -> jax.Array:
-    """As a whole number of grid steps: it moves by at most half a step in each coordinate.
+def added(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+    """The noisy sum, of noise in whole grid steps: standard deviation `scale`."""
+    return (on_grid(total, scale) + units) * (scale / GRID)
 
-    Beyond 2^52 steps it is cut, so that nothing wraps around, and no two points come apart.
+
+def joined(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+    """The noisy sum: total, an integer, and noise in whole grid steps."""
+    return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
+
+
+def lost(coordinates: int, secure: bool) -> float:
+    """By how many standard deviations of the noise rounding adds to what one record moves."""
+    return (MOVED / 2 if secure else MOVED) * math.sqrt(coordinates) / GRID
+
+
+def worth(multiplier: Any, coordinates: int, secure: bool) -> Any:
+    """What a noise multiplier is worth when sums, or where secure contributions, are rounded to the grid."""
+    return multiplier / (1 + multiplier * lost(coordinates, secure))
+
+
+def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
+    """The noise multiplier that is worth the one that is wanted, where rounding takes so much (`lost`)."""
+    room = 1 - wanted * taken
+    if np.min(room) <= 0.5:
+        raise Refused(
+            f"the budget asks for noise of {np.max(wanted):.3g} times what one record can move, and rounding to the "
+            "grid of such noise would move as much as a record: raise the budget, or take fewer steps or parameters"
+        )
+    return wanted / room
+
+
+def wide(scale: float, sensitivity: float, coordinates: int) -> float:
+    """The scale to draw with, for noise that is worth `scale` where the point is rounded to the grid before."""
+    return sensitivity * float(needed(np.array(scale / sensitivity), lost(coordinates, secure=False)))
+
+
+def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = False, grid: float = GRID) -> np.ndarray:
+    """A point with noise: Gaussian of standard deviation `scale` in every coordinate, or spherical.
+
+    Spherical noise has a density proportional to exp(-||b|| / scale). The point is rounded to the grid of the noise
+    first: give a scale of `wide`.
     """
-    return jnp.clip(jnp.round(total / (scale / GRID)), -(2.0**52), 2.0**52).astype(jnp.int64)
+    stream = source if isinstance(source, SecureSource) else SecureSource(_secret(source))
+    if spherical:
+        units = rounded.spherical(point.size, stream.first, grid).reshape(point.shape)
+    else:
+        with jax.enable_x64(True):
+            units = np.asarray(drawn_units(stream, 0, 0, point.shape, grid=grid)).astype(np.int64)
+    return (_nearest(point, scale / grid) + units).astype(np.float64) * (scale / grid)
 
 
-def added_securely(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
-    """The noisy sum: total and noise in whole grid steps."""
-    return (total + units).astype(jnp.float64) * (scale / GRID)
+def _nearest(point: np.ndarray, step: float) -> np.ndarray:
+    """Whole numbers of steps; in fractions where double precision would not do, so that nothing need be cut."""
+    found = np.asarray(point, np.float64) / step
+    if np.all(np.abs(found) <= FURTHEST):
+        return np.round(found).astype(np.int64)
+    exact = [round(Fraction(value) / Fraction(step)) for value in np.ravel(point).tolist()]
+    return np.array(exact, object).reshape(found.shape)
 
 
-def secure_multiplier(multiplier: np.ndarray | float, dimension: int) -> Any:
-    """What the noise multiplier is worth when contributions are rounded: std / (clip + grid sqrt(d) / 2)."""
-    return multiplier / (1 + multiplier * math.sqrt(dimension) / (2 * GRID))
+def counted(counts: np.ndarray, scale: float, source: Any) -> np.ndarray:
+    """Counts with noise of standard deviation `scale`, rounded to whole numbers."""
+    return np.round(around(counts, scale, source))
+
+
+def key_of(source: Any, chain: int) -> jax.Array:
+    """A key for all that a chain draws beside its batches and its noise."""
+    if isinstance(source, SecureSource):
+        return as_key(int(source.words("key", chain, 0, 1)[0]))
+    return KeyedSource.of(source).key("other", chain)
+
+
+def drawn_units(
+    source: Any, chain: int, block: int, shape: tuple[int, ...], purpose: str = "noise", grid: float = GRID
+) -> jax.Array:
+    """Rounded Gaussians in grid steps."""
+    finish = functools.partial(rounded.finished_gaussian, grid)
+    return _drawn(rounded.gaussian, (grid,), finish, source, purpose, chain, block, shape)
+
+
+def drawn_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: float, most: int) -> jax.Array:
+    """How many records are passed over before the next one is chosen, each with probability q; at most `most`."""
+    finish = functools.partial(rounded.finished_gap, q, most)
+    return _drawn(rounded.gap, (1 / math.log1p(-q), float(most)), finish, source, "batches", chain, block, shape)
+
+
+def _drawn(
+    rule: Callable[..., tuple[jax.Array, jax.Array]],
+    settings: tuple[float, ...],
+    finish: Callable[[int, Callable[[int], int]], int],
+    source: Any,
+    purpose: str,
+    chain: int,
+    block: int,
+    shape: tuple[int, ...],
+) -> jax.Array:
+    """What a rule makes of 64-bit words of their own for every purpose, chain and block; finished where need be."""
+    count = math.prod(shape)
+    if isinstance(source, SecureSource):
+        words: Any = jnp.asarray(source.words(purpose, chain, block, count))
+    else:
+        source = KeyedSource.of(source)
+        words = source.key(purpose, chain)
+    values, some = _ruled(rule, shape, words, block, settings)
+    if not some:
+        return values
+    every = _bits(words, block, count)
+    _, undecided = rule(every, *settings)
+    places = np.flatnonzero(np.asarray(undecided)).tolist()
+    stream = source if isinstance(source, SecureSource) else SecureSource(_secret(source.whole))
+
+    def more(place: int, number: int) -> int:
+        """128 bits more, for the few words that do not tell enough."""
+        return int.from_bytes(stream.words(f"more {purpose} {place} {number}", chain, block, 2).tobytes(), "little")
+
+    drawn = zip(places, np.asarray(every)[places].tolist(), strict=True)
+    found = [finish(word, functools.partial(more, place)) for place, word in drawn]
+    whole = np.array(values)
+    whole.ravel()[places] = found
+    return jnp.asarray(whole)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _ruled(rule: Any, shape: tuple[int, ...], words: jax.Array, block: Any, settings: Any) -> tuple[Any, Any]:
+    values, undecided = rule(_bits(words, block, math.prod(shape)), *settings)
+    return values.reshape(shape), jnp.any(undecided)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _bits(words: jax.Array, block: Any, count: int) -> jax.Array:
+    """Words as they are, or those of a key for the block."""
+    keyed = jnp.issubdtype(words.dtype, jax.dtypes.prng_key)
+    return jax.random.bits(jax.random.fold_in(words, block), (count,), jnp.uint64) if keyed else words
+
+
+def _secret(key: jax.Array) -> bytes:
+    return np.asarray(jax.random.key_data(key)).tobytes()
+
+
+class KeyedSource:
+    """A threefry key, and those that have been derived from it: deriving one takes as long as a step of a run."""
+
+    def __init__(self, key: jax.Array) -> None:
+        self.whole = key
+        self._derived: dict[tuple[str, int], jax.Array] = {}
+
+    @staticmethod
+    def of(source: Any) -> KeyedSource:
+        return source if isinstance(source, KeyedSource) else KeyedSource(source)
+
+    def key(self, purpose: str, chain: int) -> jax.Array:
+        if (purpose, chain) not in self._derived:
+            self._derived[purpose, chain] = derived(self.whole, purpose, "chain", chain)
+        return self._derived[purpose, chain]
 
 
 class SecureSource:
-    """Bits of a cryptographic generator, as Poisson batches and rounded Gaussians."""
+    """Bits of a cryptographic generator: SHAKE-256 of a key, by default one of the operating system."""
 
     def __init__(self, key: bytes | None = None) -> None:
         self.key = os.urandom(32) if key is None else key
@@ -168,41 +287,7 @@ class SecureSource:
         seed = self.key + f"confide {purpose} {chain} {block}".encode()
         return np.frombuffer(hashlib.shake_256(seed).digest(8 * count), "<u8")
 
-    def uniform(self, chain: int, block: int, shape: tuple[int, ...]) -> np.ndarray:
-        words = self.words("batches", chain, block, math.prod(shape))
-        return (((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53).reshape(shape)
-
-    def whole(self, chain: int, block: int, shape: tuple[int, ...], below: int) -> np.ndarray:
-        """Whole numbers from 0; not for privacy, so that a bias of 2^-32 is none."""
-        return (self.words("picked", chain, block, math.prod(shape)) % np.uint64(below)).astype(np.int32).reshape(shape)
-
-    def units(self, chain: int, block: int, shape: tuple[int, ...]) -> np.ndarray:
-        count = math.prod(shape)
-        words = self.words("noise", chain, block, count)
-
-        def further(place: int) -> int:
-            return int.from_bytes(self.words(f"more {place}", chain, block, 2).tobytes(), "little")
-
-        return rounded_gaussian(words, further).reshape(shape)
-
-
-def rounded_gaussian(words: np.ndarray, further: Any) -> np.ndarray:
-    """Round(2^24 Z) for normal Z: one 64-bit word for each, and 128 more bits of `further(place)` where undecided."""
-    negative = (words >> np.uint64(63)).astype(bool)
-    rank = (words & np.uint64(2**63 - 1)).astype(np.float64)  # P[|Z| > z] = (rank + a uniform) / 2^63
-    z = -special.ndtri(np.maximum(rank + 0.5, 0.5) * 2.0**-64)
-    scaled = z * GRID
-    magnitude = np.floor(scaled + 0.5)
-    error = GRID * (
-        UNDECIDED * (1 + z) + 1 / np.maximum(rank, 0.5)
-    )  # the second: the word's own width, p / density < 1.26
-    for place in np.flatnonzero(np.abs(scaled + 0.5 - np.round(scaled + 0.5)) <= 2 * error):
-        magnitude[place] = _finished(int(words[place] & np.uint64(2**63 - 1)), further(int(place)))
-    return np.where(negative, -magnitude, magnitude).astype(np.int64)
-
-
-def _finished(rank: int, more: int) -> int:
-    with mpmath.workdps(90):
-        tail = (mpmath.mpf((rank << 128) + more) + 0.5) / mpmath.mpf(2) ** 191  # P[|Z| > z]
-        z = mpmath.sqrt(2) * mpmath.erfinv(1 - tail)
-        return int(mpmath.floor(z * int(GRID) + mpmath.mpf(1) / 2))
+    def first(self, number: int, bits: int) -> int:
+        """The first bits of a stream of its own for every number."""
+        seed = self.key + f"confide stream {number}".encode()
+        return int.from_bytes(hashlib.shake_256(seed).digest(bits // 8), "big")

@@ -1,8 +1,9 @@
 """The only loop: blocks of steps on the device, progress and checkpoints between them.
 
 A block draws the batches and the noise of up to 500 steps at once, which is half as dear as step by step, and then
-steps through them in one compiled loop. Data, schedule and keys are arguments of the compiled function, never
-constants in it: it is compiled once, the compilation cache on disk holds no record, and another budget reuses it.
+steps through them in one compiled loop; what the next block is made of is drawn meanwhile. Data, schedule and keys are
+arguments of the compiled function, never constants in it: it is compiled once, the compilation cache on disk holds no
+record, and another budget reuses it.
 
 Memory beyond the data: one block's draws (at most 16 MB), one batch, and the kept draws.
 """
@@ -28,7 +29,7 @@ from confide.filters import Notes, Seen, Watch
 from confide.gradients import SMALL, ClippedSum
 from confide.inputs import Records, as_records
 from confide.kernel import Kernel, Oracle, Setting
-from confide.noise import SecureSource
+from confide.noise import KeyedSource, SecureSource
 
 LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
@@ -45,12 +46,22 @@ class Carry(NamedTuple):
     told: jax.Array | None  # (4, canaries), where there are any
 
 
+class Random(NamedTuple):
+    """What the steps of a block are drawn from; along a first axis where there are several chains."""
+
+    key: jax.Array  # for all that is neither batch nor noise
+    gaps: jax.Array | None  # between the records of batches, (places, steps)
+    units: jax.Array  # noise, in grid steps
+    fisher: jax.Array | None  # the same for a second sum, where one is asked for
+
+
 class Drawn(NamedTuple):
     """What is drawn for the steps of a block."""
 
     rows: jax.Array | None  # of the batches
-    normals: jax.Array
-    key: jax.Array | None
+    units: jax.Array
+    fisher: jax.Array | None
+    key: jax.Array
     picked: jax.Array | None  # records whose distances are watched
 
 
@@ -88,8 +99,14 @@ class Job:
     @property
     def block(self) -> int:
         """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
-        largest = max(self.buffer or 1, self.setting.dimension) * self.chains
+        largest = max(self.buffer or 1, self.setting.dimension, self.second) * self.chains
         return max(1, min(LONGEST_BLOCK, self.steps, BLOCK_NUMBERS // largest))
+
+    @property
+    def second(self) -> int:
+        """Numbers in the second sum of a step: the upper triangle of a matrix, or none."""
+        d = self.setting.dimension
+        return d * (d + 1) // 2 if np.any(self.kernel.controls.fisher_noise > 0) else 0
 
     @property
     def blocks(self) -> int:
@@ -102,8 +119,8 @@ class Job:
         over_chains = one if self.chains == 1 else jax.vmap(one, (0, None, None, None, 0))
         return jax.jit(over_chains, donate_argnums=0)
 
-    def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Any) -> Carry:
-        rows, normals, key, picked = self._host_drawn(random) if self.setting.secure else self._drawn(random, number)
+    def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Random) -> Carry:
+        rows, units, fisher, key, picked = self._drawn(random, number)
         masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
         first = number * self.block
         joined = None
@@ -133,8 +150,9 @@ class Job:
                 data=prepared[0],
                 reach=prepared[1],
                 rows=None if rows is None else rows[i],
-                normals=normals[i],
-                key=None if key is None else jax.random.fold_in(key, i),
+                units=units[i],
+                fisher_units=None if fisher is None else fisher[i],
+                key=jax.random.fold_in(key, i),
                 secure=self.setting.secure,
                 notes=notes,
                 masks=None if masks is None else jax.random.fold_in(masks, i),
@@ -155,38 +173,23 @@ class Job:
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
-    def _drawn(self, key: jax.Array, number: jax.Array) -> Drawn:
-        own = jax.random.fold_in(key, number)
-        batch_key, noise_key, more = jax.random.split(own, 3)
-        rows = None
-        if self.buffer is not None:
-            q = self.setting.sampling_probability
-            rows = batches.poisson(batch_key, n=self.setting.rows, q=q, size=self.buffer, steps=self.block)
+    def _drawn(self, random: Random, number: jax.Array) -> Drawn:
+        own = jax.random.fold_in(random.key, number)
+        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.setting.rows)
         picked = None
         if self.watch.samples:
             shape = (self.block, self.watch.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
-        return Drawn(rows, noise.normals(noise_key, (self.block, self.setting.dimension)), more, picked)
+        return Drawn(rows, random.units, random.fisher, own, picked)
 
-    def _masks(self, random: Any, number: jax.Array) -> jax.Array:
+    def _masks(self, random: Random, number: jax.Array) -> jax.Array:
         """The key of what is dropped of records, as secret as the noise.
 
         What is dropped goes by the place of a record. Without one record all later ones move up, and to whoever knew
         the key the whole sum would move, not by one record alone.
         """
-        if self.setting.secure:
-            return jax.random.wrap_key_data(random[-1], impl="threefry2x32")
-        return jax.random.fold_in(jax.random.fold_in(random, MASKING), number)
-
-    def _host_drawn(self, random: Any) -> Drawn:
-        uniform, units, picked, _ = random
-        rows = (
-            None
-            if uniform is None
-            else batches.from_uniform(uniform, self.setting.rows, self.setting.sampling_probability)
-        )
-        return Drawn(rows, units, None, picked)
+        return jax.random.fold_in(jax.random.fold_in(random.key, MASKING), number)
 
     def prepared(self, data: tuple[jax.Array, ...], present: jax.Array | None = None) -> Any:
         """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""
@@ -218,26 +221,23 @@ class Job:
         with jax.enable_x64(True):
             return _leaves(self.begin())
 
-    def randomness(self, key: Any, number: int) -> Any:
-        """What block `number` is drawn from: one key for each chain, or the secure source's own numbers."""
-        if isinstance(key, SecureSource):
-            shape = (self.block, self.setting.dimension)
-            units = [key.units(chain, number, shape) for chain in range(self.chains)]
-            uniform = None
-            if self.buffer is not None:
-                uniform = [key.uniform(chain, number, (self.buffer, self.block)) for chain in range(self.chains)]
-            picked = None
-            if self.watch.samples:
-                several = (self.block, self.watch.samples)
-                picked = [key.whole(chain, number, several, self.setting.n) for chain in range(self.chains)]
-            masks = None
-            if self.gradient_sum.dropped is not None:
-                masks = [key.words("masks", chain, number, 1).view(np.uint32) for chain in range(self.chains)]
-            every = (uniform, units, picked, masks)
-            drawn = [None if found is None else jnp.asarray(np.stack(found)) for found in every]
-            return jax.tree.map(lambda array: array[0], tuple(drawn)) if self.chains == 1 else tuple(drawn)
-        keys = [noise.derived(key, "chain", chain) for chain in range(self.chains)]
-        return keys[0] if self.chains == 1 else jnp.stack(keys)
+    def randomness(self, source: Any, number: int) -> Random:
+        """What block `number` is drawn from."""
+        every = [self._randomness(source, chain, number) for chain in range(self.chains)]
+        return every[0] if self.chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+
+    def _randomness(self, source: Any, chain: int, number: int) -> Random:
+        rows, gaps, fisher = self.setting.rows, None, None
+        if self.buffer is not None:
+            shape, q = (self.buffer, self.block), self.setting.sampling_probability
+            gaps = noise.drawn_gaps(source, chain, number, shape, q, rows)
+        if self.second:
+            shape, first = (self.block, self.second), number * self.block
+            fisher = jnp.zeros(shape, jnp.float64)
+            if np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0):
+                fisher = noise.drawn_units(source, chain, number, shape, "fisher")
+        units = noise.drawn_units(source, chain, number, (self.block, self.setting.dimension))
+        return Random(noise.key_of(source, chain), gaps, units, fisher)
 
 
 def execute(
@@ -266,11 +266,12 @@ def execute(
             structure = jax.tree.structure(carry)
             carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
             first = resumed.block
-        fixed = None if isinstance(key, SecureSource) else job.randomness(key, 0)
+        source = key if isinstance(key, SecureSource) else KeyedSource(key)
+        random = job.randomness(source, first) if first < job.blocks else None
         kept_at = reported_at = time.monotonic()
         for number in range(first, job.blocks):
-            random = job.randomness(key, number) if fixed is None else fixed
             carry = job.advance(carry, prepared, controls, number, random)
+            random = job.randomness(source, number + 1) if number + 1 < job.blocks else None
             now = time.monotonic()
             if report is not None and now - reported_at > 0.1:
                 jax.block_until_ready(carry)

@@ -167,8 +167,8 @@ def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     sentences = ["What the model says of one record depends on that record and the parameters alone."]
     if noise == "default":
         sentences.append(
-            "Floating-point numbers of double precision stand for the real numbers of the noise; the rounding of sums "
-            "is allowed for in the clip."
+            "The bits of noise and batches are those of threefry with a key of 64 bits, and pass for random; noise and "
+            "batches follow from them exactly, and the rounding of sums is allowed for in the clip and in the noise."
         )
     if given:
         sentences.append(

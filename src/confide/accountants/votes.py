@@ -166,9 +166,13 @@ class FigureRelease:
         """What the noise is added to. Private."""
         return math.log(smooth_cost(counts, self.event, self.order, self.rate, threshold))
 
-    def figure(self, noisy: float) -> Figure:
-        """What a noisy logarithm proves, except with the probability MISSED delta, which is counted in delta."""
-        upper = math.exp(min(noisy + self.scale * _quantile(MISSED * self.delta), 700.0))
+    def figure(self, noisy: float, spread: float | None = None) -> Figure:
+        """What a noisy logarithm proves, except with the probability MISSED delta, which is counted in delta.
+
+        `spread` is the standard deviation that the noise was drawn with, where it is a little more than `scale`.
+        """
+        spread = self.scale if spread is None else spread
+        upper = math.exp(min(noisy + spread * _quantile(MISSED * self.delta), 700.0))
         moment = _known(self.event, self.order) + min(upper, ceiling(self.event, self.order))
         return Figure(converted(self.order, moment, (1 - MISSED) * self.delta), self.delta, self.order, moment)
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import numpy as np
 from scipy.special import ndtri
 
@@ -88,30 +87,35 @@ def planned(
 
 
 def answered(
-    votes: np.ndarray, event: NoisyVotes, threshold: float | None, source: jax.Array
-) -> tuple[np.ndarray, np.ndarray, jax.Array]:
-    """Which rows of the votes are answered, and with which labels; and a key for more noise on the same votes.
+    votes: np.ndarray, event: NoisyVotes, threshold: float | None, source: Any
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Which rows of the votes are answered, and with which labels; and a source of more noise on the same votes.
 
-    The votes enter the key, so that a number given twice never adds the same noise to other votes.
+    The votes enter the key, so that a number given twice never adds the same noise to other votes. A count that
+    changes does so by 1, and the noise is wide enough for both to be rounded to its grid.
     """
-    own = noises.own(source, checkpoints.fingerprint({}, (votes,)))
+    secure = isinstance(source, noises.SecureSource)
+    own = source if secure else noises.own(source, checkpoints.fingerprint({}, (votes,)))
     asked = np.ones(len(votes), bool)
     if event.check_noise is not None and threshold is not None:
         largest = votes.max(axis=1).astype(np.float64)
         bar = threshold * int(votes[0].sum())
-        asked = noises.around(largest, event.check_noise, noises.derived(own, "checks")) >= bar
-    noisy = noises.around(votes.astype(np.float64), event.answer_noise, noises.derived(own, "answers"))
+        checked = noises.wide(event.check_noise, 1.0, 1)
+        asked = noises.around(largest, checked, noises.separate(own, "checks")) >= bar
+    spread = noises.wide(event.answer_noise, 1.0, 1)
+    noisy = noises.around(votes.astype(np.float64), spread, noises.separate(own, "answers"))
     chosen = np.flatnonzero(asked)[: event.answers]
     return chosen, np.argmax(noisy[chosen], axis=1), own
 
 
 def figured(
-    votes: np.ndarray, event: NoisyVotes, threshold: float | None, guarantee: Guarantee, key: jax.Array
+    votes: np.ndarray, event: NoisyVotes, threshold: float | None, guarantee: Guarantee, source: Any
 ) -> dict[str, Any]:
     """What the votes cost at these records, released; the promise, which holds as well, where it says less."""
     told = FigureRelease.planned(event, guarantee.delta)
     bar = None if threshold is None else threshold * int(votes[0].sum())
     exact = np.array([told.logarithm(votes, bar)])
-    noisy = noises.around(exact, told.scale, noises.derived(key, "figure"))
-    found = told.figure(float(np.float32(noisy[0])))
+    spread = noises.wide(told.scale, told.rate, 1)
+    noisy = noises.around(exact, spread, noises.separate(source, "figure"))
+    found = told.figure(float(noisy[0]), spread * (1 + 4 / noises.GRID))
     return found._replace(epsilon=min(found.epsilon, guarantee.epsilon)).to_json()

@@ -46,7 +46,9 @@ Here the solver stops with a certified gradient norm of at most gamma, so its po
 minimum, and a second noise hides the rest: given theta, the solver's error is a function of the records with
 sensitivity 2 gamma/lambda, whatever the relation, so what is released is post-processing of an exact objective
 perturbation, followed by a Gaussian mechanism (or, at delta = 0, by spherical noise). HIDING of epsilon and of delta
-pay for it; gamma is at the level of rounding, so that noise is invisible.
+pay for it; gamma is at the level of rounding, so that noise is invisible. The slope that is drawn is rounded to a grid,
+its scale over 2^38: the minimum is that of the slope as it was before, but for half a grid step in each coordinate,
+which counts as gamma does.
 
 Softmax regression is refused: the Hessian of one record has a higher rank, and its gradient no fixed direction.
 
@@ -79,13 +81,14 @@ from confide.events import SENSITIVITY, Neighbours, Release
 from confide.ledger import Ledger
 from confide.models.model import Model
 from confide.posterior import Posterior
+from confide.rounded import FINE
 
 Method = Literal["iyengar2019", "kifer2012", "chaudhuri2011"]
 METHODS: tuple[Method, ...] = ("iyengar2019", "kifer2012", "chaudhuri2011")
 HIDING = 0.01  # share of epsilon and delta that hides the solver's error
 EXACT = (
     "The minimum of the perturbed objective was found exactly: its gradient was certified to be no longer than the "
-    "stated tolerance, and no noise hides what is left of it.",
+    "stated tolerance, and no noise hides what is left of it, nor the grid of the random slope.",
 )
 
 
@@ -132,6 +135,7 @@ def objective_perturbation(
     clip: float | None = None,
     records: int | None = None,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -148,11 +152,12 @@ def objective_perturbation(
         records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(METHODS, method=method)
     clip = None if clip is None else checks.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
     if request.model.name == "softmax_regression":
         raise Refused("softmax regression has several scores a record, for which no price is known: use fit")
     shape = convexity.shape(request.model, clip)
@@ -175,7 +180,8 @@ def objective_perturbation(
     if method == "iyengar2019":
         left = HIDING * budget.epsilon
         rate = left if pure else mu_of_epsilon(left, HIDING * (1 - release.SLACK) * budget.delta)
-        hiding = 2 * certified / (strength * rate)
+        moved = 2 * (certified + scale / FINE * math.sqrt(request.size)) / strength
+        hiding = noises.wide(moved / rate, moved, request.size)
     plan = {
         "sampler": "objective_perturbation",
         "method": method,
@@ -198,7 +204,7 @@ def objective_perturbation(
         assumptions=(() if hiding else EXACT) + ((release.SPHERICAL,) if pure else ()),
         verbose=verbose,
     )
-    slope = noises.around(np.zeros(request.size), scale, charged.key("slope"), spherical=pure)
+    slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=FINE)
     objective = Objective(
         model=request.model,
         data=request.data,
@@ -209,7 +215,7 @@ def objective_perturbation(
     )
     point = minimised(objective, certified, request.size)
     if hiding:
-        point = noises.around(point, hiding, charged.key("output"), spherical=pure)
+        point = noises.around(point, hiding, charged.noise("output"), spherical=pure)
     return release.posterior(request, charged, point[None])
 
 

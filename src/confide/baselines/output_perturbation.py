@@ -57,6 +57,7 @@ def output_perturbation(
     clip: float | None = None,
     records: int | None = None,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -73,11 +74,12 @@ def output_perturbation(
         records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(("gaussian", "laplace"), noise=noise)
     clip = None if clip is None else checks.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
     shape = convexity.shape(request.model, clip)
     factor = SENSITIVITY[budget.neighbours]
     if noise == "gaussian":
@@ -92,7 +94,8 @@ def output_perturbation(
         public_strength(request, shape.smoothness, variance * (shape.gradient_bound / rate) ** 2),
     )
     certified = tolerance(request.model, request.places, clip, strength, request.size)
-    scale = (shape.gradient_bound + 2 * certified) / (strength * rate)
+    moved = (shape.gradient_bound + 2 * certified) / strength
+    scale = noises.wide(moved / rate, moved, request.size)
     event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
     plan = {
         "sampler": "output_perturbation",
@@ -117,7 +120,7 @@ def output_perturbation(
         model=request.model, data=request.data, present=request.table.present, clip=clip, regularisation=strength
     )
     point = minimised(objective, certified, request.size)
-    draw = noises.around(point, scale, charged.key("output"), spherical=noise == "laplace")
+    draw = noises.around(point, scale, charged.noise("output"), spherical=noise == "laplace")
     return release.posterior(request, charged, draw[None])
 
 

@@ -41,10 +41,6 @@ from confide.posterior import Posterior
 Account = Literal["data-independent", "data-dependent"]
 ACCOUNTS: tuple[Account, ...] = ("data-independent", "data-dependent")
 BATCH = 64
-_SENTENCES = (
-    "Floating-point numbers of double precision stand for the real numbers of the noise, of which comparisons are "
-    "released, and what is not a comparison is rounded to single precision.",
-)
 
 
 def pate(
@@ -64,6 +60,7 @@ def pate(
     learning_rate: float = Lessons.learning_rate,
     records: int | None = None,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -89,6 +86,7 @@ def pate(
         records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that all is derived from, with the records and all settings; by default the operating system's.
             One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.one_of(ACCOUNTS, account=account)
@@ -100,7 +98,7 @@ def pate(
             raise Refused(f"{name} = {each.name} does not predict labels, and a vote needs labels: take a classifier")
     steps, learning_rate = checks.count(steps=steps), checks.positive(learning_rate=learning_rate)
     batch_size = None if batch_size is None else checks.count(batch_size=batch_size)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records, convex=False)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure, convex=False)
     rows = _public(model, student, request.table, public)
     labels = _labels(model, request.data, rows)
     if _labels(student, request.data, rows) != labels:
@@ -135,7 +133,7 @@ def pate(
         plan,
         released=event.released(),
         note="confide.baselines.pate",
-        sentences=_SENTENCES,
+        sentences=(),
         public=(rows,),
         verbose=verbose,
     )

@@ -25,10 +25,10 @@ from confide.models.model import Model
 from confide.posterior import Posterior
 
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
-SENTENCES = (
-    "What the model says of one record depends on that record and the parameters alone.",
-    "Floating-point numbers of double precision stand for the real numbers of the noise; the release is rounded to "
-    "single precision.",
+MODEL = "What the model says of one record depends on that record and the parameters alone."
+ROUNDED = (
+    "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
+    "are those of SHAKE-256 with a key of {} bits, and pass for random."
 )
 _GIVEN = (
     "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
@@ -46,7 +46,7 @@ class Request:
     budget: Budget
     account: tuple[Ledger, str] | None
     given: bool
-    source: jax.Array
+    source: Any  # a key, or bits of the operating system's
 
     @property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -79,10 +79,14 @@ class Paid:
 
     guarantee: Guarantee
     plan: dict[str, Any]
-    source: jax.Array
+    source: Any
 
     def key(self, purpose: str) -> jax.Array:
-        return noises.derived(self.source, purpose)
+        """For all that is no noise."""
+        return noises.key_of(noises.separate(self.source, purpose), 0)
+
+    def noise(self, purpose: str) -> Any:
+        return noises.separate(self.source, purpose)
 
 
 def checked(
@@ -93,12 +97,16 @@ def checked(
     ledger: Ledger | str | os.PathLike[str] | None,
     dataset: str | None,
     *,
-    records: int | None = None,
+    records: int | None,
+    secure: bool,
     convex: bool = True,
 ) -> Request:
     checks.instance(Budget, budget=budget)
+    checks.instance(bool, secure=secure)
+    if secure and key is not None:
+        raise Refused("secure = True takes its key from the operating system: leave key out")
     account = charges.opened(ledger, dataset, budget.neighbours)
-    source = noises.derived(noises.as_key(key), "release")
+    source = noises.SecureSource() if secure else noises.derived(noises.as_key(key), "release")
     table = placed(model, data, records)
     if convex:
         model, table = convexity.prepared(model, table)
@@ -120,7 +128,7 @@ def paid(
     released: str,
     note: str,
     assumptions: tuple[str, ...] = (),
-    sentences: tuple[str, ...] = SENTENCES,
+    sentences: tuple[str, ...] = (MODEL,),
     public: tuple[np.ndarray, ...] = (),
     verbose: bool = True,
 ) -> Paid:
@@ -129,12 +137,14 @@ def paid(
     `public` are arrays that the release depends on beside the records.
     """
     budget, model = request.budget, request.model
+    secure = isinstance(request.source, noises.SecureSource)
+    rounded = ROUNDED.format(256 if secure else 64)
     guarantee = accounting.guarantee(
         event,
         delta=budget.delta,
         neighbours=budget.neighbours,
         released=released,
-        assumptions=(*assumptions, *sentences, *([_GIVEN] if request.given else [])),
+        assumptions=(*assumptions, *sentences, rounded, *([_GIVEN] if request.given else [])),
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(
@@ -149,7 +159,7 @@ def paid(
         "parameters": request.size,
         "chains": 1,
         "draws": 1,
-        "noise": "default",
+        "noise": "secure" if secure else "default",
         **plan,
         "budget": budget.to_json(),
         "epsilon": guarantee.epsilon,

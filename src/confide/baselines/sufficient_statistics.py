@@ -198,6 +198,7 @@ def sufficient_statistics_regression(
     draws: int = 1000,
     records: int | None = None,
     key: Any = None,
+    secure: bool = False,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     dataset: str | None = None,
     verbose: bool = True,
@@ -215,6 +216,7 @@ def sufficient_statistics_regression(
         records: how many there are, as declared: by default the number of rows. What is planned and shown follows it.
         key: a number that the noise is derived from, with the records and all settings; by default the operating
             system's. One that anyone knows or guesses voids the guarantee.
+        secure: the bits of the noise from a key of 256 bits of the operating system's, not of 64; takes no key.
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     checks.instance(Model, model=model)
@@ -223,9 +225,10 @@ def sufficient_statistics_regression(
     outcome_bound = checks.positive(outcome_bound=outcome_bound)
     checks.one_of(("model", "estimated"), residual=residual)
     draws, square = checks.count(draws=draws), residual == "estimated"
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records)
+    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
     mu = mu_of_epsilon(budget.epsilon, release.needs_delta(budget, "a baseline with spherical noise")) * (1 - 1e-9)
-    scale = sensitivity(budget.neighbours, square, request.places) / mu
+    moved, columns = sensitivity(budget.neighbours, square, request.places), request.size + 1
+    scale = noises.wide(moved / mu, moved, columns * (columns + 1) // 2)
     plan = {
         "sampler": "sufficient_statistics_regression",
         "method": "noise-aware",
@@ -246,7 +249,7 @@ def sufficient_statistics_regression(
     if request.model.linear is not None and request.model.linear.intercept:
         x = np.concatenate([x, request.table.present[:, None].astype(np.float32)], axis=1)  # of nobody nothing
     bound = convexity.longest(request.model)
-    flat = noises.around(summed(x, y, bound, outcome_bound, square), scale, charged.key("statistics"))
+    flat = noises.around(summed(x, y, bound, outcome_bound, square), scale, charged.noise("statistics"))
     found = unpacked(flat, request.records, scale, bound, outcome_bound, square)
     words = np.asarray(jax.random.key_data(charged.key("draws")))
     drawn, fitted = _drawn(found, request.model, outcome_bound, draws, np.random.default_rng(words))

@@ -66,8 +66,8 @@ class Filtered(NamedTuple):
 
 
 def _grid(setting: Setting) -> float:
-    """What rounding to the grid of secure noise adds to the ratio of a norm to the noise."""
-    return math.sqrt(setting.dimension) / (2 * noises.GRID) if setting.secure else 0.0
+    """What rounding to the grid of the noise adds to the ratio of a norm to the noise."""
+    return noises.lost(setting.dimension, setting.secure)
 
 
 def share(settings: Individual, budget: Budget, setting: Setting, multipliers: np.ndarray, chains: int) -> Share:
@@ -105,7 +105,7 @@ def filtered(
     if not found.histogram_mu:
         return Filtered(filter, event, None)
     counted = SpendingHistogram(noise=CHANGE[budget.neighbours] / found.histogram_mu)
-    spread = counted.noise * (1 + noises.COUNT_ROUNDING + 2 * counted.noise / noises.GRID)
+    spread = noises.wide(counted.noise, 1.0, 1)  # each count that changes does so by 1
     own = (found.histogram_mu / SENSITIVITY[budget.neighbours]) ** 2
     return Filtered(filter, events.compose(event, counted), Binning(filter, budget, spread, found.delta, own))
 

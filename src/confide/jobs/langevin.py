@@ -17,8 +17,9 @@ the budget pays for a longer one at temperature 1, it is that. Softmax regressio
 **Rounding.** The map that is computed differs from the one that contracts. In double precision with rows of norm B,
 positions within R, d parameters and chunks of c rows, a score is off by (d + 2) u B R, a residual by the curvature
 times that and 16 u of itself, and the sum by all of that times n and by (c + n / c) u n G; the position by 8 u R. Twice
-the whole is added to G: both neighbours are rounded. With secure noise the mean of a step is rounded to a grid of
-sqrt(2 h T) / 2^24, which moves it by at most sqrt(d) / 2 of that, for either neighbour.
+the whole is added to G: both neighbours are rounded. The mean of a step is rounded to a grid of sqrt(2 h T) / 2^26,
+which moves it by at most sqrt(d) of that, for either neighbour. It is cut to a cube of 2^26 sqrt(2 h T) first, which is
+a contraction.
 """
 
 from __future__ import annotations
@@ -61,7 +62,6 @@ class Terms(NamedTuple):
     shape: Shape
     longest: float  # norm of a row
     prior_scale: float
-    secure: bool
 
 
 class Course(NamedTuple):
@@ -85,7 +85,7 @@ def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, a
     flat, unravel = unraveller(model, data, key)
     check_likelihood(model, records, flat, unravel)
     shape = convexity.shape(model, clip)
-    terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale, asked.secure)
+    terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale)
     temperature = sampler.temperature or _temperature(terms, sampler, asked, budget, chains)
     course = course_of(terms, sampler, asked, temperature)
     event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
@@ -149,8 +149,7 @@ def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float)
         sizes = sizes / float(np.max(sizes)) * terms.n / (convex + smooth)
     smallest = float(np.min(sizes)) / terms.n
     bound = terms.shape.gradient_bound + 2 * rounding(terms, smallest)
-    if terms.secure:
-        bound += math.sqrt(terms.dimension * 2 * temperature / smallest) / noise.GRID
+    bound += math.sqrt(2 * temperature / smallest) * noise.lost(terms.dimension, secure=False)
     equal = bool(np.all(sizes == sizes[0]))
     event = LastIterates(
         step_sizes=float(sizes[0]) / terms.n if equal else sizes / terms.n,

@@ -29,7 +29,7 @@ from confide.jobs import clips, descents, individual
 from confide.jobs.clips import LARGEST
 from confide.jobs.estimates import SAMPLES
 from confide.jobs.parts import Asked, Planned, check_likelihood, start, unraveller
-from confide.kernel import Kernel, Setting, gaussian_event, noise_multipliers
+from confide.kernel import Kernel, Setting, gaussian_event, lost, noise_multipliers
 from confide.models.model import Model
 from confide.run import Job
 from confide.samplers import Descent, Sampler
@@ -120,6 +120,7 @@ def _private(
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
+    _fits(buffer or setting.rows, float(np.min(kernel.controls.noise)) / setting.clip)
     if share is not None:  # from the noise that will be drawn
         stretch = wanted.stretch if final and wanted is not None else None
         filtered = individual.filtered(share, stretch, left, setting, kernel.controls.noise, chains)
@@ -150,6 +151,15 @@ def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
         batch_size=n if asked.batch_size is None else asked.batch_size,
         steps=INDIVIDUAL_STEPS if asked.steps is None else asked.steps,
     )
+
+
+def _fits(rows: int, multiplier: float) -> None:
+    """Sums of so many records are whole numbers of grid steps that can be counted; refused where they are not."""
+    if rows > multiplier * noise.FURTHEST / noise.GRID:
+        raise Refused(
+            f"noise of {multiplier:.2g} times the clip is too little for sums of up to {rows} records, which its grid "
+            "cannot count: raise the noise, by a smaller epsilon or step size, or take smaller batches"
+        )
 
 
 def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
@@ -276,9 +286,8 @@ def _job(
 
 
 def _unit(sampler: Sampler, setting: Setting, sizes: np.ndarray) -> np.ndarray:
-    """Noise multipliers of these step sizes, without what the grid of secure noise takes."""
-    exact = replace(setting, secure=False)
-    return noise_multipliers(exact, sampler.build(sampler, exact, sizes).controls)
+    """Noise multipliers of these step sizes, without what rounding to the grid takes."""
+    return noise_multipliers(setting, sampler.build(sampler, setting, sizes).controls, rounded=False)
 
 
 def _factor(
@@ -299,7 +308,8 @@ def _allowed(
     sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
 ) -> float:
     """What the squares of the noise may be divided by."""
-    unit = _unit(sampler, setting, sizes)
+    controls = sampler.build(sampler, setting, sizes).controls
+    unit = noise_multipliers(setting, controls, rounded=False)
     equal = bool(np.all(unit == unit[0]))
     factor = calibration.calibrate_noise(
         epsilon=budget.epsilon,
@@ -310,12 +320,7 @@ def _allowed(
         profile=None if equal else np.tile(unit, chains),
         beside=beside,
     )
-    wanted = factor * (np.ones(1) if equal else unit)
-    if setting.secure:  # s / (1 + s c) = wanted, solved for s
-        room = 1 - wanted * math.sqrt(setting.dimension) / (2 * noise.GRID)
-        if np.min(room) <= 0:
-            raise Refused("the budget asks for more noise than the grid of noise = 'secure' resolves: use the default")
-        wanted = wanted / room
+    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(setting, controls))
     return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
 
 

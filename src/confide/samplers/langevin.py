@@ -10,7 +10,7 @@ Formal guarantee: the potential is (T/s^2)-strongly convex and eta/n is at most 
 smoothness, so `confide.contractions` prices the iterates that are released, at every time and without any assumption
 about mixing. What the records decide is computed in double precision: the contraction has to hold for the numbers that
 are computed, not for the formula alone. Iterates are held within `RADIUS` prior standard deviations, which is a
-contraction too and bounds the rounding. With secure noise every new position lies on the grid of its noise as a whole.
+contraction too and bounds the rounding. Every new position lies on the grid of its noise as a whole.
 """
 
 from __future__ import annotations

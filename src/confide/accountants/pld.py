@@ -134,7 +134,7 @@ class PLD(Profile):
         """What needs no subsampled Gaussian: one cell for all Gaussian releases, one for each pure epsilon."""
         one = np.ones(1)
         if self.parts.squared_mu:
-            pair = GaussianPair(1.0, math.sqrt(self.parts.squared_mu), "remove")
+            pair = GaussianPair(1.0, math.sqrt(self.parts.squared_mu) * (1 + 1e-15), "remove")
             yield Cell(pair, pair, one, one)
         for epsilon, count in zip(self.parts.epsilons, self.parts.epsilon_counts, strict=True):
             yield Cell(PurePair(float(epsilon)), PurePair(float(epsilon)), one, one * count)
@@ -163,7 +163,7 @@ class PLD(Profile):
 
     def _delta(self, epsilon: float) -> float:
         if self._gaussian:
-            return gdp.delta_of_mu(math.sqrt(self.parts.squared_mu), epsilon) if self.parts.squared_mu else 0.0
+            return gdp.GDP(self.event, self.neighbours)._delta(epsilon)
         if self._response:  # (e^pure - e^epsilon) / (1 + e^pure)
             pure = float(self.parts.epsilons[0])
             return max(0.0, -math.expm1(epsilon - pure) / (1 + math.exp(-pure))) * (1 + 1e-12)
@@ -196,7 +196,7 @@ class PLD(Profile):
 
     def _epsilon(self, delta: float) -> float:
         if self._gaussian:
-            return gdp.epsilon_of_mu(math.sqrt(self.parts.squared_mu), delta) if self.parts.squared_mu else 0.0
+            return gdp.GDP(self.event, self.neighbours)._epsilon(delta)
         if self._response:
             pure = float(self.parts.epsilons[0])
             missed = delta * (1 + math.exp(-pure))

@@ -68,7 +68,7 @@ def nonnegative(**arguments: Any) -> float:
 
 def noise(**arguments: Any) -> float:
     """The one argument given by name, as a noise multiplier that hides something."""
-    ((name, value),) = arguments.items()
+    (name,) = arguments
     result = positive(**arguments)
     if result < LEAST_NOISE:
         raise Refused(f"{name} = {result:g} is too little noise to hide anything: give {LEAST_NOISE:g} at least")

@@ -44,8 +44,9 @@ Q = N(0)), where v = min(1, q e^(-m^2/2) / (1-q)) >= C / (A + C), since d' / d i
 most m (1 + v), and phi grows as a power of d between 2 and a. For x < 0, I(d) lies between 1/a and 1/2, and the rest
 grows at most as -|x| + 2 m + 2/|x|. So beyond max(a, 2) m (1 + v) + 14 and -2 m - 14 there is less than a e^-80 X.
 
-**Little noise.** Where the rule would take too many points, Minkowski's inequality ||x + y||_a <= ||x||_a + ||y||_a gives
-log E <= a log(1 + q (e^((a-1) m^2 / 2) - 1)) for Q = N(0), and Q >= (1-q) N(0) adds (a-1) log(1/(1-q)) for replace-one.
+**Little noise.** Where the rule would take too many points, Minkowski's inequality, ||x + y||_a <= ||x||_a + ||y||_a,
+gives log E <= a log(1 + q (e^((a-1) m^2 / 2) - 1)) for Q = N(0). Q >= (1-q) N(0) adds (a-1) log(1/(1-q)) for
+replace-one.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from confide.events import Event, Neighbours
 from confide.shares import Account
 
 SABOTAGE = 0.97
-CERTIFIED = ("pld", "moments", "moments-classical", "gdp", "advanced")
+OTHERS = ("moments", "moments", "moments-classical", "gdp", "advanced")
 Proof = Callable[[float], float]
 
 
@@ -87,7 +87,9 @@ def sides(neighbours: Neighbours) -> tuple[str, ...]:
     return ("remove", "add") if neighbours == "add-remove" else ("replace",)
 
 
-def proof_of(steps: list[tuple[float, float, float]], others: list[Kind], failure: float, relation: Neighbours) -> Proof:
+def proof_of(
+    steps: list[tuple[float, float, float]], others: list[Kind], failure: float, relation: Neighbours
+) -> Proof:
     """Of (noise multiplier, sampling probability, count) and other releases; full batches are Gaussian shifts."""
     sensitivity = 1.0 if relation == "add-remove" else 2.0
     full = math.sqrt(math.fsum(count * (sensitivity / sigma) ** 2 for sigma, q, count in steps if q == 1))
@@ -96,7 +98,15 @@ def proof_of(steps: list[tuple[float, float, float]], others: list[Kind], failur
         [lower_bounds.gaussian_kind(s, q, count, side) for s, q, count in steps if q < 1] + whole + others
         for side in sides(relation)
     ]
-    return lambda epsilon: failure + (1 - failure) * max(lower_bounds.delta(kinds, epsilon) for kinds in lists)
+
+    def delta(epsilon: float) -> float:
+        """Both ways round where that may matter: a record's removal is the harder to hide where delta is small."""
+        found = lower_bounds.delta(lists[0], epsilon)
+        if len(lists) > 1 and found > 1e-4:
+            found = max(found, lower_bounds.delta(lists[1], epsilon))
+        return failure + (1 - failure) * found
+
+    return delta
 
 
 def shift_proof(mu: float) -> Proof:
@@ -173,7 +183,7 @@ def equal_steps(draw: Draw) -> Case:
 
 
 def schedules(draw: Draw) -> Case:
-    relation, count, repeats = draw.relation(), int(draw.log(2, 40)), draw.steps() // 40 + 1
+    relation, count, repeats = draw.relation(), int(draw.log(2, 13)), draw.steps() // 13 + 1
     q = np.full(count, draw.probability())
     if draw.rng.random() < 0.3:
         q = q * draw.rng.uniform(0.3, 1.0, count)
@@ -255,22 +265,22 @@ def filters(draw: Draw) -> Case:
     return Case("filters", event, "add-remove", proof, f"{sigma} {q} {steps} {order} {largest}")
 
 
-KINDS = {
-    full_batches: 0.1,
-    one_step: 0.15,
-    equal_steps: 0.3,
-    schedules: 0.1,
-    compositions: 0.15,
-    pure_releases: 0.08,
-    last_iterates: 0.04,
-    filters: 0.08,
+KINDS = {  # how often, beside the ledger's: those with proofs in closed form are quick
+    full_batches: 0.14,
+    one_step: 0.2,
+    equal_steps: 0.22,
+    schedules: 0.04,
+    compositions: 0.08,
+    pure_releases: 0.12,
+    last_iterates: 0.08,
+    filters: 0.12,
 }
 
 
 def attack(case: Case, draw: Draw, scale: float) -> Iterator[Finding]:
-    """Both prices of every accountant, each multiplied by `scale`, against the proof."""
+    """Both prices of the tight accountant, and one or two of another, each multiplied by `scale`, against the proof."""
     delta, share = draw.log(1e-15, 0.5), float(draw.rng.uniform(0.05, 1.2))
-    for name in CERTIFIED:
+    for name in ("pld", OTHERS[int(draw.rng.integers(len(OTHERS)))]):
         profile = accountants.profile(case.event, case.neighbours, name)
         if profile.status == "approximate":
             continue
@@ -281,6 +291,9 @@ def attack(case: Case, draw: Draw, scale: float) -> Iterator[Finding]:
                 other = min(epsilon * share, 1e6)
                 claimed["delta"] = (other, profile.delta(other) * scale)
         except Refused:
+            continue
+        except Exception as error:  # whatever is accepted has a price
+            yield Finding(case.kind, name, -math.inf, f"{error!r} of {case.setting}, {case.neighbours}, {delta!r}")
             continue
         for what, (at, claim) in claimed.items():
             if at < 1e6:
@@ -322,6 +335,8 @@ def run(count: int, seed: int, scale: float = 1.0, report: Callable[[str], None]
                 continue
             made = list(attack(case, draw, scale))
         found += [finding._replace(words=f"[{index}] {finding.words}") for finding in made]
+        for finding in violations(made):
+            report(f"[{index}] {finding}")
         if (index + 1) % 500 == 0:
             report(f"{index + 1} configurations, {time.perf_counter() - started:.0f} s")
     return found
@@ -332,7 +347,9 @@ def violations(found: list[Finding]) -> list[Finding]:
 
 
 def table(found: list[Finding]) -> str:
-    lines = [f"{'kind':16} {'accountant':18} {'prices':>7} {'within 10%':>10} {'violations':>10} {'smallest margin':>16}"]
+    lines = [
+        f"{'kind':16} {'accountant':18} {'prices':>7} {'within 10%':>10} {'violations':>10} {'smallest margin':>16}"
+    ]
     for kind, name in sorted({(f.kind, f.accountant) for f in found}):
         margins = np.array([f.margin for f in found if (f.kind, f.accountant) == (kind, name)])
         near, wrong = int((margins < 0.1).sum()), int((margins < 0).sum())

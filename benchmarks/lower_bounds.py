@@ -28,11 +28,11 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 REACH = 9.5  # standard deviations of one release's outcome on either side
-MOST_CELLS = 3000
-NOISE = 0.03  # of the standard deviation of the sum of scores
-MOST_FREQUENCIES = 1500
+MOST_CELLS = 1500
+NOISE = 0.04  # of the standard deviation of the sum of scores
+MOST_FREQUENCIES = 1000
 CUT = 25.0  # minus the log of what may lie outside a window or beyond the frequencies
-TILTS = 2.0 ** np.arange(-40, 40)
+TILTS = 2.0 ** np.arange(-14, 15)
 
 
 class Kind(NamedTuple):
@@ -67,7 +67,7 @@ def gaussian_kind(sigma: float, q: float, count: float, side: str) -> Kind:
     """A Poisson-subsampled Gaussian step: side "remove", "add" or "replace"."""
     m = 1 / sigma
     low = -REACH - (m if side == "replace" else 0.0)
-    width = max(min(0.08, 0.08 / m), (m + REACH - low) / MOST_CELLS)
+    width = max(min(0.1, 0.1 / m), (m + REACH - low) / MOST_CELLS)
     edges = np.arange(low, m + REACH + width, width)
     absent, present = _cells(0.0, edges), _cells(m, edges)
     if side == "replace":
@@ -151,16 +151,23 @@ class _Tilted:
     def scale(self) -> float:
         return math.sqrt(self.variance)
 
-    def chance(self, threshold: float, noise: float, half: float) -> tuple[float, float]:
-        """P(sum + noise > threshold), tilted back, by a Fourier series of period 2 half; and a bound on its error."""
+    def spectrum(self, noise: float, half: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Frequencies of a series of period 2 half, and log size and angle there of sum + noise less its mean."""
         highest = math.sqrt(2 * CUT) / noise
         frequency = math.pi / half * np.arange(1, math.ceil(highest * half / math.pi) + 1)
-        log_size, angle = -((noise * frequency) ** 2) / 2, -frequency * (threshold - self.mean)
+        log_size, angle = -((noise * frequency) ** 2) / 2, np.zeros(frequency.size)
         for kind, weight in zip(self.kinds, self.weights, strict=True):
-            phase = np.outer(frequency, kind.score - float(weight @ kind.score))
-            real, imaginary = -2 * np.sin(phase / 2) ** 2 @ weight, np.sin(phase) @ weight
+            phase = np.outer(frequency / 2, kind.score - float(weight @ kind.score))
+            sine = np.sin(phase)
+            real, imaginary = -2 * (sine * sine) @ weight, 2 * (sine * np.cos(phase)) @ weight
             log_size += kind.count * 0.5 * np.log1p(np.maximum(2 * real + real**2 + imaginary**2, -1 + 1e-16))
             angle += kind.count * np.arctan2(imaginary, 1 + real)
+        return frequency, log_size, angle
+
+    def chance(self, threshold: float, half: float, spectrum: tuple[np.ndarray, ...]) -> tuple[float, float]:
+        """The mean of e^(-theta (sum + noise - threshold)) above the threshold, tilted; and a bound on its error."""
+        frequency, log_size, angle = spectrum
+        angle = angle - frequency * (threshold - self.mean)
         # The weight e^(-theta s) above the threshold, over half a period, as a Fourier integral.
         slope = self.theta + 1j * frequency
         tail = math.exp(-min(self.theta * half, 700.0))
@@ -180,17 +187,19 @@ def delta(kinds: list[Kind], epsilon: float) -> float:
     if not kinds:
         return 0.0
     sides = [_Tilted(kinds, [k.chances for k in kinds], epsilon), _Tilted(kinds, [k.base for k in kinds], epsilon)]
-    half = max(side.spread() for side in sides) * 1.05
-    noise = max(NOISE * min(side.scale for side in sides), half * math.sqrt(2 * CUT) / (math.pi * MOST_FREQUENCIES))
+    reach, wide = max(side.spread() for side in sides), math.sqrt(2 * CUT)
+    noise = max(NOISE * min(side.scale for side in sides), reach * wide / (math.pi * MOST_FREQUENCIES))
+    # The noise may reach beyond the sum, and more so tilted.
+    half = reach + noise * (wide + noise * max(side.theta for side in sides)) + abs(0.5 * noise)
     if not (0 < noise < math.inf and half > 0):
         return 0.0
-    best = 0.0
+    best, spectra = 0.0, [side.spectrum(noise, half) for side in sides]
     for shift in (0.0, 0.5 * noise, -0.5 * noise):
         logs = []
-        for sign, side in zip((-1.0, 1.0), sides, strict=True):
+        for sign, side, spectrum in zip((-1.0, 1.0), sides, spectra, strict=True):
             # The noise is tilted as well: e^(theta noise) has the mean e^((theta noise)^2 / 2), and the mean moves.
             theta, threshold = side.theta, epsilon + shift
-            value, error = side.chance(threshold - theta * noise**2, noise, half)
+            value, error = side.chance(threshold - theta * noise**2, half, spectrum)
             value = value + sign * error
             if value <= 0:
                 logs.append(-math.inf)

@@ -166,7 +166,7 @@ class PLD(Profile):
             return gdp.GDP(self.event, self.neighbours)._delta(epsilon)
         if self._response:  # (e^pure - e^epsilon) / (1 + e^pure)
             pure = float(self.parts.epsilons[0])
-            return max(0.0, -math.expm1(epsilon - pure) / (1 + math.exp(-pure))) * (1 + 1e-12)
+            return -math.expm1(epsilon - pure) / (1 + math.exp(-pure)) * (1 + 1e-12) if epsilon < pure else 0.0
         found = max(self._delta_in_order(order, epsilon) for order in self._orders)
         if self.parts.counts.size > FEW_KINDS:
             return found

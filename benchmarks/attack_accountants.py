@@ -22,17 +22,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import lower_bounds
 import mpmath
 import numpy as np
-from lower_bounds import Kind
 
+import lower_bounds
 from confide import accountants, events
 from confide.accountants.individual import Filter
 from confide.budget import Budget
 from confide.checks import Refused
 from confide.events import Event, Neighbours
 from confide.shares import Account
+from lower_bounds import Kind
 
 SABOTAGE = 0.97
 OTHERS = ("moments", "moments", "moments-classical", "gdp", "advanced")

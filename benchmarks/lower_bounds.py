@@ -36,12 +36,12 @@ TILTS = 2.0 ** np.arange(-14, 15)
 
 
 class Kind(NamedTuple):
-    """`count` releases: chances of the cells under Q, the excess of P over Q, and their scores."""
+    """`times` releases: chances of the cells under Q, the excess of P over Q, and their scores."""
 
     base: np.ndarray
     excess: np.ndarray
     score: np.ndarray
-    count: float
+    times: float
 
     @property
     def chances(self) -> np.ndarray:
@@ -121,9 +121,9 @@ class _Tilted:
             exponent = theta * kind.score
             top = float(exponent.max())
             if top < 600:  # the chances add up to 1, whatever their rounded sum is: it would be taken to a large power
-                total += kind.count * math.log1p(max(float(chance @ np.expm1(exponent)), -1 + 1e-16))
+                total += kind.times * math.log1p(max(float(chance @ np.expm1(exponent)), -1 + 1e-16))
             else:
-                total += kind.count * (top + math.log(float(chance @ np.exp(exponent - top))))
+                total += kind.times * (top + math.log(float(chance @ np.exp(exponent - top))))
         return total
 
     def slope(self, theta: float) -> tuple[float, float]:
@@ -134,8 +134,8 @@ class _Tilted:
             weight = chance * np.exp(exponent - exponent.max())
             weight /= weight.sum()
             one = float(weight @ kind.score)
-            mean += kind.count * one
-            variance += kind.count * float(weight @ (kind.score - one) ** 2)
+            mean += kind.times * one
+            variance += kind.times * float(weight @ (kind.score - one) ** 2)
         return mean, variance
 
     def spread(self) -> float:
@@ -160,8 +160,8 @@ class _Tilted:
             phase = np.outer(frequency / 2, kind.score - float(weight @ kind.score))
             sine = np.sin(phase)
             real, imaginary = -2 * (sine * sine) @ weight, 2 * (sine * np.cos(phase)) @ weight
-            log_size += kind.count * 0.5 * np.log1p(np.maximum(2 * real + real**2 + imaginary**2, -1 + 1e-16))
-            angle += kind.count * np.arctan2(imaginary, 1 + real)
+            log_size += kind.times * 0.5 * np.log1p(np.maximum(2 * real + real**2 + imaginary**2, -1 + 1e-16))
+            angle += kind.times * np.arctan2(imaginary, 1 + real)
         return frequency, log_size, angle
 
     def chance(self, threshold: float, half: float, spectrum: tuple[np.ndarray, ...]) -> tuple[float, float]:
@@ -175,7 +175,7 @@ class _Tilted:
         first = half if self.theta * half < 1e-9 else -math.expm1(-self.theta * half) / self.theta
         size = np.exp(log_size)
         series = first + 2 * float(np.sum(size * (np.exp(1j * angle) * above).real))
-        steps = sum(kind.count for kind in self.kinds)
+        steps = sum(kind.times for kind in self.kinds)
         total = first + 2 * float(np.sum(size * np.abs(above)))
         error = total / (2 * half) * (1e-12 + 4e-15 * math.sqrt(steps)) + 8 * math.exp(-CUT)
         return series / (2 * half), error
@@ -224,5 +224,5 @@ def log_moment(kinds: list[Kind], order: float) -> float:
                 order * (order - 1) / 2 * d**2 * (1 + (order - 2) * d / 3),
                 np.exp(np.minimum(order * np.log1p(np.maximum(d, -1 + 1e-16)), 600.0)) - 1 - order * d,
             )
-        total += kind.count * math.log1p(float(kind.base @ np.maximum(bend, 0.0)))
+        total += kind.times * math.log1p(float(kind.base @ np.maximum(bend, 0.0)))
     return total

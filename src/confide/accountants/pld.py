@@ -10,6 +10,9 @@ every numerical error has been added:
 
 This file chooses tilt, window and grid, from a quick look at the cumulants of the total loss. A bad choice makes the
 answer loose, never wrong: every bound is computed on the grid itself.
+
+Errors of the transform are about 1e-14 a step, so beyond some 1e12 steps they leave nothing to be claimed. The least of
+this delta and that of `moments` is returned, whose errors are relative ones and in its price at any number of steps.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ picture: .venv/.test
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/attack_accountants.py --count 1000
 	$(BIN)/python benchmarks/learning.py
 	$(BIN)/python benchmarks/networks.py
 	$(BIN)/python benchmarks/convex.py speed

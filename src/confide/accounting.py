@@ -136,7 +136,8 @@ def guarantee(
     checks.instance(tuple, assumptions=assumptions)
     spent = certified_profile(event, neighbours, accountant).epsilon(delta)
     if spent == float("inf"):
-        raise Refused(f"accountant = {accountant!r} certifies no finite epsilon at delta = {delta:g}: use 'pld'")
+        remedy = "use 'pld'" if accountant != "pld" else "add noise, take fewer steps or raise delta"
+        raise Refused(f"accountant = {accountant!r} certifies no finite epsilon at delta = {delta:g}: {remedy}")
     sentences = (*event.assumptions(), *_ALWAYS, _ACCOUNTANT_SENTENCES[accountant], *assumptions)
     return Guarantee(
         epsilon=spent,

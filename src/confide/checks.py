@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EXTREME = 1e100  # numbers beyond this, or below its inverse, are mistakes; squares of them would overflow
 MOST = 10**15  # the largest count
+LEAST_NOISE = 1e-6  # the smallest noise multiplier: below, epsilon is above 1e11 and nothing is hidden
 
 
 class Refused(ValueError):
@@ -62,6 +63,15 @@ def nonnegative(**arguments: Any) -> float:
     result = number(name, value)
     if result < 0:
         raise Refused(f"{name} = {result:g} is negative: give a number of at least 0")
+    return result
+
+
+def noise(**arguments: Any) -> float:
+    """The one argument given by name, as a noise multiplier that hides something."""
+    (name,) = arguments
+    result = positive(**arguments)
+    if result < LEAST_NOISE:
+        raise Refused(f"{name} = {result:g} is too little noise to hide anything: give {LEAST_NOISE:g} at least")
     return result
 
 

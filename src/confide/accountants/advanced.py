@@ -31,9 +31,9 @@ class AdvancedComposition(Profile):
 
     def _composed(self, step_delta: float, slack: float) -> float:
         """epsilon when the Gaussian steps share `step_delta`, with `slack` for Lemma 3 (none: they simply add up)."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             own = np.minimum(1.0, step_delta / (self._counts.sum() * self._q)) if self._counts.size else self._q
-        each = np.sqrt(2 * np.log(1.25 / own)) / self._sigma  # wang2015, Theorem 2
+            each = np.sqrt(2 * np.log(1.25 / own)) / self._sigma  # wang2015, Theorem 2
         if np.any(each >= 1):
             return math.inf
         each = np.where(self._q < 1, 2 * self._q * each, each)  # wang2015, Lemma 4
@@ -43,7 +43,7 @@ class AdvancedComposition(Profile):
         if slack > 0 and each.max(initial=0.0) < 700:  # wang2015, Lemma 3
             spread = math.sqrt(2 * math.log(1 / slack) * float(counts @ each**2))
             total = min(total, spread + float(counts @ (each * np.expm1(each))))
-        return total
+        return total * (1 + 1e-12)  # what the sums, and the deltas that were shared out, may have lost
 
     def _epsilon(self, delta: float) -> float:
         if not self._counts.size:

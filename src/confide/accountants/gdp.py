@@ -23,15 +23,18 @@ from confide.events import SENSITIVITY, Event, Neighbours
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
     """delta(epsilon) = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2)."""
-    return math.exp(_log_delta(checks.positive(mu=mu), epsilon))
+    return math.exp(min(0.0, _log_delta(checks.positive(mu=mu), epsilon)))
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    """log delta, rounded up: the two terms nearly cancel for small mu, so their rounding errors are added."""
+    """log delta, rounded up: the two terms nearly cancel for small mu, so their rounding errors are added.
+
+    An error of 4e-16 of mu itself, a root of a sum of squares, is among them.
+    """
     log_first = float(log_ndtr(-epsilon / mu + mu / 2))
     log_second = epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
     slope = abs(epsilon / mu) + mu  # of log_ndtr, whose argument is itself rounded
-    rounding = 4e-16 * (2 + abs(log_first) + abs(log_second) + epsilon + slope**2)
+    rounding = 1e-15 * (2 + abs(log_first) + abs(log_second) + epsilon + slope**2)
     gap = -math.expm1(min(0.0, log_second - log_first) - rounding)
     return log_first + rounding + math.log(gap)
 
@@ -42,8 +45,11 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
     >>> round(epsilon_of_mu(0.26805, 1e-5), 3)
     1.0
     """
-    mu = checks.positive(mu=mu)
-    target = math.log(checks.probability(delta=delta))
+    return _epsilon_of_mu(checks.positive(mu=mu), checks.probability(delta=delta))
+
+
+def _epsilon_of_mu(mu: float, delta: float) -> float:
+    target = math.log(delta)
     if _log_delta(mu, 0.0) <= target:
         return 0.0
     high = mu * (mu / 2 + math.sqrt(2 * -target) + 1)
@@ -86,12 +92,12 @@ class GDP(Profile):
     def _epsilon(self, delta: float) -> float:
         if not math.isfinite(self.mu):
             return math.inf
-        return epsilon_of_mu(self.mu, delta) if self.mu else 0.0
+        return _epsilon_of_mu(self.mu, delta) if self.mu else 0.0
 
     def _delta(self, epsilon: float) -> float:
         if not math.isfinite(self.mu):
             return 1.0
-        return delta_of_mu(self.mu, epsilon) if self.mu else 0.0
+        return math.exp(min(0.0, _log_delta(self.mu, epsilon))) if self.mu else 0.0
 
 
 def profile(event: Event, neighbours: Neighbours = "add-remove") -> GDP:

@@ -70,13 +70,19 @@ class Filter:
 
     @cached_property
     def table(self) -> np.ndarray:
-        """Costs at KNOTS ratios, evenly from 0 to the largest; between two they are taken linear in the square."""
+        """Costs at KNOTS ratios, evenly from 0 to the largest; between two they are taken linear in the square.
+
+        A step's cost is convex in the square, so that is never too little. Rounding is on the safe side as well: ratios
+        that are above the largest by rounding are paid for, and a share between two knots that is too low by 1e-12
+        falls on a lower knot that was raised by 1e-12 of the upper one.
+        """
         ratios = np.linspace(0.0, self.largest, KNOTS)
         if self.order is None:
             return ratios**2
         values = np.zeros(KNOTS)
         q = np.full(KNOTS - 1, self.sampling_probability)
-        values[1:] = moments.binomial_log_moment(self.order, 1 / ratios[1:], q)
+        values[1:] = moments.binomial_log_moment(self.order, (1 - 2e-12) / ratios[1:], q)
+        values[1:-1] += 1e-12 * values[2:]
         return values * (1 + 1e-12)
 
     def costs(self, ratios: np.ndarray) -> np.ndarray:

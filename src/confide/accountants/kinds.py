@@ -88,9 +88,12 @@ def chorded(parts: Parts, knots: int, most_probabilities: int = 64) -> Kinds:
             grid = np.geomspace(*ends, knots)
             grid[0], grid[-1] = ends
             left = np.clip(np.searchsorted(grid, inverse_variance, side="right") - 1, 0, knots - 2)
-            share = (inverse_variance - grid[left]) / (grid[left + 1] - grid[left])
+            # Rounding raises the share of the knot with less noise: all of it, where the knots are equal to rounding.
+            gap = grid[left + 1] - grid[left]
+            share = (inverse_variance - grid[left] + 4e-16 * inverse_variance) / np.maximum(gap, 1e-300) * (1 + 1e-15)
+            share = np.minimum(share, 1.0)
             weight = np.bincount(left, counts * (1 - share), knots) + np.bincount(left + 1, counts * share, knots)
-            inverse_variance, counts = grid, weight
+            inverse_variance, counts = grid, weight * (1 + 2e-16 * (4 + counts.size))  # sums of so many numbers
         pieces.append((inverse_variance**-0.5, np.full(counts.size, probability), counts))
     if not pieces:
         return Kinds(*(np.zeros(0),) * 3)

@@ -16,6 +16,11 @@ The loss log(P/Q)(z) rises with z in all cases, so a grid of losses is a grid of
 and moves the mass of every cell to the two ends of the cell, keeping its mass under P and under Q. That is the
 tightest discretisation from above (Doroshenko et al. 2022): the hockey-stick curve is convex in e^epsilon, and this is
 its chord. Rounding errors are pushed to the safe side: masses up, and mass from the lower end of a cell to the upper.
+
+An edge z of a cell is a rounded number, at which the loss is off its grid value by e at most. Losses in a cell from l
+to h then lie in [l - e, h + e]. Raised by e they lie in [l, h + 2e], where their chord puts the share
+(1 - e^(l-e) Q/P) / (1 - e^-(h-l+2e)) <= (1 - e^l Q/P + 2e) / (1 - e^-(h-l)) on the upper end. So that share on h + 2e,
+and the rest on l + 2e, dominates the cell: the share is raised by 2e, and `loss_error` is 2e.
 """
 
 from __future__ import annotations
@@ -106,10 +111,13 @@ class GaussianPair:
         z = self.quantile(edges)
         mass_p, error_p, below, beyond = _masses(p, z)
         mass_q, error_q, _, _ = _masses(q, z)
+        # Rounding of m z = log(...) - log q + m^2 / 2 in `quantile`, as an error of the loss, whose slope is at most m.
+        scale = 8 + 2 * float(np.abs(edges[[0, -1]]).max()) - math.log(self.q) + self.m**2
+        loss_error = 8e-16 * scale
         # Share of the cell's mass that goes to its upper end: (1 - e^lower Q/P) / (1 - e^-width), errors upwards.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.exp(edges[:-1]) * (mass_q - error_q) / (mass_p + error_p)
-            upper = np.where(np.isfinite(ratio), 1 - ratio + 1e-15, 1.0) / -math.expm1(-width)
+            upper = np.where(np.isfinite(ratio), 1 - ratio + loss_error + 1e-15, 1.0) / -math.expm1(-width)
         upper = np.clip(upper, 0.0, 1.0)
         mass_p = mass_p + error_p
         mass = np.zeros(edges.size)
@@ -118,9 +126,7 @@ class GaussianPair:
         mass[:-1] += mass_p * (1 - upper)
         with np.errstate(divide="ignore"):
             log_mass = np.log(mass)
-        # Rounding of m z = log(...) - log q + m^2 / 2 in `quantile`, as an error of the loss, whose slope is at most m.
-        scale = 8 + 2 * float(np.abs(edges[[0, -1]]).max()) - math.log(self.q) + self.m**2
-        return Atoms(first, log_mass, beyond + UNDERFLOW, 4e-16 * scale)
+        return Atoms(first, log_mass, beyond + UNDERFLOW, loss_error)
 
 
 def _log_density(components, z: float | np.ndarray) -> np.ndarray:
@@ -160,12 +166,15 @@ class PurePair:
         first = math.floor(-self.epsilon / width)
         last = math.ceil(self.epsilon / width) + 1
         mass = np.zeros(last - first + 1)
+        loss_error = 1e-15 * (2 + self.epsilon)
         for sign in (-1.0, 1.0):
             loss = sign * self.epsilon
             log_p = loss - np.logaddexp(0.0, loss)
             cell = math.floor(loss / width)
-            upper = min(1.0, max(0.0, -math.expm1(cell * width - loss) / -math.expm1(-width) + 1e-15 / width))
+            upper = min(
+                1.0, max(0.0, -math.expm1(cell * width - loss) / -math.expm1(-width) + loss_error / -math.expm1(-width))
+            )
             mass[cell - first] += math.exp(log_p) * (1 - upper)
             mass[cell - first + 1] += math.exp(log_p) * upper
         with np.errstate(divide="ignore"):
-            return Atoms(first, np.log(mass), 0.0, 1e-15 * (2 + self.epsilon))
+            return Atoms(first, np.log(mass), UNDERFLOW, loss_error)

@@ -12,7 +12,22 @@ from confide.checks import Refused
 from confide.events import Event, Neighbours, Parts
 
 Status = Literal["exact", "upper bound", "approximate"]
+LARGEST_MU = 1e30  # of everything that is exactly Gaussian
+ROUNDING = 4e-15  # relative: of a product of many chances of survival
 LOSS_GAPS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+
+
+def _checked(parts: Parts) -> Parts:
+    """What can be priced; beyond, numbers would overflow before anything was hidden."""
+    for name, total in (("steps", parts.steps), ("pure releases", float(parts.epsilon_counts.sum()))):
+        if not total <= checks.MOST:
+            raise Refused(f"the event has {total:g} {name} in all: give at most {checks.MOST:g}")
+    if not parts.squared_mu <= LARGEST_MU**2:
+        raise Refused(
+            f"the Gaussian releases of the event add up to mu = {math.sqrt(parts.squared_mu):g}, which hides nothing: "
+            "add noise"
+        )
+    return parts
 
 
 class Profile:
@@ -27,7 +42,7 @@ class Profile:
 
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
         self.event = event
-        self.parts: Parts = event.parts(neighbours)
+        self.parts: Parts = _checked(event.parts(neighbours))
         self.neighbours: Neighbours = neighbours
 
     def _epsilon(self, delta: float) -> float:
@@ -47,18 +62,20 @@ class Profile:
             if self.parts.needs_delta:
                 raise Refused("delta = 0 has no finite epsilon with Gaussian noise: give delta in (0, 1), such as 1e-6")
             return math.fsum(self.parts.epsilons * self.parts.epsilon_counts)
-        if delta <= self.parts.failure:
+        room = delta - self.parts.failure * (1 + ROUNDING)
+        if room <= 0:
             raise Refused(
                 f"delta = {delta:g} does not cover the failure probability {self.parts.failure:g} "
                 "of the releases in the event: ask for a larger delta"
             )
-        return max(0.0, self._epsilon((delta - self.parts.failure) / (1 - self.parts.failure)))
+        return max(0.0, self._epsilon(room / (1 - self.parts.failure)))
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta that this theory certifies at `epsilon`."""
         epsilon = checks.nonnegative(epsilon=epsilon)
         failure = self.parts.failure
-        return min(1.0, failure + (1 - failure) * min(1.0, max(0.0, self._delta(epsilon))))
+        found = failure + (1 - failure) * min(1.0, max(0.0, self._delta(epsilon)))
+        return min(1.0, found * (1 + ROUNDING))
 
     def loss(self, delta: float) -> float:
         """A privacy loss that is exceeded with probability at most `delta`, which epsilon(delta) is not.

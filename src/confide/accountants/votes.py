@@ -82,7 +82,11 @@ def answer_log_moment(log_q: Any, noise: float, order: int) -> np.ndarray:
     z = np.clip(ndtri_exp(np.asarray(log_q, np.float64)), -1e10, 0.0)
     winner = order * log_ndtr(-z) - (order - 1) * log_ndtr(-z - shift)
     rest = most + log_ndtr(z + (order - 1) * shift)
-    return np.where(np.asarray(log_q) > -math.log(2), most, np.minimum(most, np.logaddexp(winner, rest)))
+    # The two nearly cancel where the noise is large: what they may have lost is added, and `most` is the better bound.
+    tails = order * (np.exp(log_ndtr(z)) + np.exp(log_ndtr(z + shift))) + np.exp(np.minimum(rest, 0.0))
+    rounding = 4e-15 * (1 + (np.abs(z) + order * shift) ** 2) * tails
+    found = np.maximum(0.0, np.logaddexp(winner, rest)) + rounding
+    return np.where(np.asarray(log_q) > -math.log(2), most, np.minimum(most, found))
 
 
 def cost(counts: np.ndarray, event: NoisyVotes, order: int, threshold: float | None = None, changed: int = 0) -> float:

@@ -37,7 +37,7 @@ class GaussianSteps(Event):
     steps: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
+        object.__setattr__(self, "noise_multiplier", checks.noise(noise_multiplier=self.noise_multiplier))
         q = checks.probability(one=True, sampling_probability=self.sampling_probability)
         object.__setattr__(self, "sampling_probability", q)
         object.__setattr__(self, "steps", checks.count(steps=self.steps))
@@ -81,6 +81,7 @@ class GaussianSchedule(Event):
 
     def __post_init__(self) -> None:
         sigma = checks.positive_vector(noise_multipliers=self.noise_multipliers)
+        checks.noise(noise_multipliers=sigma.min())
         q: Any = self.sampling_probabilities
         if np.ndim(q) == 0:
             q = checks.probability(one=True, sampling_probabilities=q)

@@ -36,6 +36,9 @@ from confide.contractions import last_iterate_mu
 from confide.events.event import SENSITIVITY, Event, Neighbours, Parts, parts_of
 from confide.events.releases import Release
 
+LEAST_MU = 1e-100  # its square is still a number
+MOST_ITERATES = 10**8  # held in arrays
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LastIterates(Event):
@@ -62,6 +65,8 @@ class LastIterates(Event):
         releases = tuple(checks.count(releases=step) for step in self.releases)
         if not releases or any(later <= step for step, later in itertools.pairwise(releases)):
             raise Refused("releases do not rise: give the numbers of steps after which an iterate is released")
+        if releases[-1] > MOST_ITERATES:
+            raise Refused(f"releases reach {releases[-1]:g} steps: give at most {MOST_ITERATES:g}")
         object.__setattr__(self, "releases", releases)
         for name in ("strong_convexity", "smoothness", "gradient_bound", "temperature"):
             object.__setattr__(self, name, checks.positive(**{name: getattr(self, name)}))
@@ -94,7 +99,7 @@ class LastIterates(Event):
         for first, last in itertools.pairwise((0, *self.releases)):
             cost = known.get(last - first) if equal else None
             if cost is None:
-                cost = known[last - first] = self._mu(sizes[first:last], sensitivity) ** 2
+                cost = known[last - first] = max(self._mu(sizes[first:last], sensitivity), LEAST_MU) ** 2
             total.append(cost)
         return parts_of(squared_mu=math.fsum(total))
 
@@ -187,7 +192,7 @@ class PosteriorSample(Event):
 
     def parts(self, neighbours: Neighbours) -> Parts:
         sensitivity = SENSITIVITY[neighbours] * self.gradient_bound
-        mu = self.likelihood_power * sensitivity / math.sqrt(self.strong_convexity)
+        mu = max(self.likelihood_power * sensitivity / math.sqrt(self.strong_convexity), LEAST_MU)
         failure = _failure(self.total_variation, mu)
         survival = self.draws * math.log1p(-failure) if failure < 1 else -math.inf
         return parts_of(squared_mu=self.draws * mu**2, failure=-math.expm1(survival))

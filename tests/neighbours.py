@@ -318,5 +318,6 @@ def cases(ways: dict[str, Way], names: tuple[str, ...] | None = None, long: tupl
 
 def same(base: Observed, neighbour: Observed) -> None:
     assert "refused" not in base.shown, base.shown["refused"]
-    assert base.rows
-    assert differences(base, neighbour) == []
+    assert base.rows, "no mechanism was reached"
+    found = differences(base, neighbour)
+    assert found == [], "\n".join(found)

@@ -287,7 +287,7 @@ def test_what_is_ignored_because_of_the_records_is_learnt_from_them(tmp_path):
     asked = request.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
     with pytest.raises(Refused, match="learnt = true in site"):
         preparation.prepared(asked)
-    said = " ".join(tabular._assumptions(schema.loads(public).aimed()))
+    said = " ".join(tabular._assumptions(schema.loads(public).aimed(), asked))
     assert "or that they are ignored, were taken from the records themselves" in said
     assert "NOT counted in epsilon: site." in said
 

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import confide
+from confide import ledger
 from neighbours import FLOATS, OWN, N, Observed, Way, called, cases, same
 from patients import HEADER, SCHEMA
 from patients import rows as patients
@@ -76,9 +77,9 @@ def table_way(options: str = "", schema: str = SCHEMA, names: tuple[str, ...] = 
     def run(rows: list[Any], home: Path) -> Observed:
         (home / "schema.toml").write_text(schema + VISITS)
         if "--ledger" in options:
-            made = confide.Ledger.create(home / "ledger.db")
-            with pytest.MonkeyPatch.context() as monkeypatch:  # seals count the time in
-                monkeypatch.setattr(confide.ledger, "_now", lambda: "now")
+            with pytest.MonkeyPatch.context() as monkeypatch:  # the time is sealed into what follows
+                monkeypatch.setattr(ledger, "_now", lambda: "now")
+                made = confide.Ledger.create(home / "ledger.db")
                 made.enter("patients", confide.Budget(epsilon=2.0, delta=1e-4))
         command = FIT.format(data=written_csv(home, rows))
         return called(f"{command} {f'--records {N}' if declared else ''} {options}", home)

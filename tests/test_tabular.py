@@ -186,8 +186,8 @@ def test_a_run_folder_holds_no_record_and_no_key(folder, call):
     call(f"confide {FIT.replace('--ledger ledger.db', '')}")
     call("confide report run")
     content = b"".join(path.read_bytes() for path in (folder / "run").iterdir())
-    for row in rows():
-        assert row[0].encode() not in content or row[0] in ("p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8", "p9")
+    for row in rows():  # shorter names occur among so many random bytes; these do once in a thousand times
+        assert row[0].encode() not in content or len(row[0]) < 4
     assert b"diverse" not in content  # a value that the schema does not list
     assert str(folder).encode() not in content  # nor where the data lie
 

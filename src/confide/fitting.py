@@ -81,7 +81,7 @@ def fit(
             stored follows it, and the data may hold somewhat fewer or more rows than that, as nobody is told.
         draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); one point of an optimiser,
             and from the q of `dpvi` as many as are wanted.
-        noise: "secure" for a cryptographic generator and exact rounding.
+        noise: "secure" for a cryptographic generator, and sums of whole numbers.
         account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and
             "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
         canaries: so many are planted, each with probability 1/2, and `posterior.canaries` holds what the run tells of

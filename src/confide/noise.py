@@ -8,10 +8,10 @@ plus a rounded Gaussian is the rounding of (whole number + Gaussian): post-proce
 priced. (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
 Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
-**What rounding costs.** Dividing by the grid in double precision errs by at most 2^-53 of at most 2^52 steps, beyond
-which sums are cut (which takes no two further apart), and rounding by half a step: one step in each coordinate, for
-either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s / 2^26 at most, and `worth`, `needed` and
-`wide` put that into the noise.
+**What rounding costs.** Dividing by the grid in double precision, by a reciprocal if the compiler likes, errs by at
+most 2^-52 of at most 2^51 steps, beyond which sums are cut (which takes no two further apart), and rounding by half a
+step: one step in each coordinate, for either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s /
+2^26 at most, and `worth`, `needed` and `wide` put that into the noise.
 
 **The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
 itself, in floating point, is allowed for in the clip (`confide.gradients`). One release of a baseline takes its bits
@@ -46,7 +46,7 @@ from confide.rounded import GRID
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
 MOVED = 2.0  # steps by which rounding takes two neighbours apart at most, in each coordinate
-FURTHEST = 2.0**52  # steps, beyond which sums are cut
+FURTHEST = 2.0**51  # steps, beyond which sums are cut
 
 
 def as_key(key: Any) -> jax.Array:

@@ -98,7 +98,7 @@ def fit(
     microbatch: Annotated[
         Optional[int], typer.Option(help="Mlp and cnn: records looked at together; fewer take less memory.")
     ] = None,
-    noise: Annotated[str, typer.Option(help="default, or secure: cryptographic and exactly rounded.")] = "default",
+    noise: Annotated[str, typer.Option(help="default, or secure: from a cryptographic generator.")] = "default",
     account: Annotated[
         Optional[list[str]],
         typer.Option(

@@ -18,7 +18,7 @@ the budget pays for a longer one at temperature 1, it is that. Softmax regressio
 positions within R, d parameters and chunks of c rows, a score is off by (d + 2) u B R, a residual by the curvature
 times that and 16 u of itself, and the sum by all of that times n and by (c + n / c) u n G; the position by 8 u R. Twice
 the whole is added to G: both neighbours are rounded. The mean of a step is rounded to a grid of sqrt(2 h T) / 2^26,
-which moves it by at most sqrt(d) of that, for either neighbour. It is cut to a cube of 2^26 sqrt(2 h T) first, which is
+which moves it by at most sqrt(d) of that, for either neighbour. It is cut to a cube of 2^25 sqrt(2 h T) first, which is
 a contraction.
 """
 

@@ -60,7 +60,7 @@ def from_data(table: Table, target: str = "") -> Draft:
             elif kinds[name] == "categorical" and len(seen[name]) <= MOST_CATEGORIES:
                 seen[name] |= {text(value) for value in known}
     for name, kind in kinds.items():
-        missing: Any = "refuse" if name not in gaps else "drop" if name == target else "indicator"
+        missing: Any = "indicator" if name in gaps and name != target else "drop"
         if kind == "numeric" and bounds[name][0] < bounds[name][1]:
             low, high = bounds[name]
             columns.append(Column(name=name, kind=kind, low=low, high=high, missing=missing, learnt=True))

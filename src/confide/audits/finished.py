@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from confide import checks, files, preparation, tabular
+from confide import checks, files, inputs, preparation, tabular
 from confide.audits.losses import Data, among, losses, probabilities
 from confide.audits.scores import WARNING, Scores
 from confide.audits.threshold import threshold, threshold_attack
@@ -114,9 +114,9 @@ def finished(
         raise Refused(f"--members and --nonmembers are one file, {str(members)!r}: give rows that were not fitted")
     one, two = (_read(posterior, schema, path, delimiter, encoding) for path in paths)
     records = posterior.plan["records"]
-    if len(one[0]) > records:
+    if len(one[0]) > inputs.capacity(records):
         raise Refused(
-            f"{str(members)!r} has {len(one[0]):,} rows and the run was fitted to {records:,}: give members alone"
+            f"{str(members)!r} has {len(one[0]):,} rows and the run is of {records:,} records: give members alone"
         )
     one, two, dropped = _apart(one, two, paths, drop_overlap)
     loss, *others = _attacks(posterior, one, two)

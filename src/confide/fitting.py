@@ -153,6 +153,7 @@ def completed(
     place = checkpoints.checked_path(checkpoint)
     arrays = checked_data(model, data)
     own, count = model, planting.asked(canaries)
+    shapes = [[list(array.shape[1:]), array.dtype.name] for array in arrays]
     if count:
         flat, unravel = jobs.unraveller(model, arrays, noises.as_key(0))
         jobs.check_likelihood(model, arrays, flat, unravel)  # of the model as it was given
@@ -178,6 +179,7 @@ def completed(
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}
+    counted |= {"arrays": shapes} | ({} if asked.microbatch is None else {"microbatch": asked.microbatch})
     plan: dict[str, Any] = (
         planned.plan | scale | counted | {"noise": noise, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     )

@@ -1,0 +1,417 @@
+r"""An audit of the program itself: the run's own steps on tables that are made up, with one record and without it.
+
+Canaries live in coordinates of their own, so they cannot see what is done to the model's: noise that is left out there,
+records that are not cut, batches that favour one of them. Here the very program of the run (`rebuilding`) runs many
+times on made-up neighbouring tables of the run's size, and everything that it releases, every noisy sum, is tested
+against what was priced and against the privacy profile that was claimed (`program`). No record is read, so nothing is
+spent, and what is found may be published.
+
+| table | rows | what it shows |
+|-------|------|---------------|
+| silent | none contributes | the noise, in every coordinate and direction, between steps, chains and runs |
+| one record | one marked row, first, last or anywhere | what one record adds, and when it is in |
+| the other one | none, or one that pulls the other way | with the one before: the scores of neighbours |
+| halves | a random half of the rows is marked, then the other half | whether any record is in too often |
+| plain | rows of the model's own, some of them huge, without and with the last | what the model's gradients add |
+
+**What it cannot see**: what is wrong with the run's own records, key or machine, and what happens only to tables unlike
+these; a second sum, as `sgfs` has; what is released beside the noisy sums.
+
+A program that keeps its promise is called a violation once in a thousand audits at most.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from confide import accountants, accounting, checks, files, noise
+from confide.audits import bounds, program, rebuilding, verdicts
+from confide.audits.program import CLAIM, Told
+from confide.audits.rebuilding import Program, source
+from confide.audits.repetitions import repeated
+from confide.audits.scores import Scores
+from confide.audits.verdicts import ALARM, Audit
+from confide.checks import Refused
+from confide.events import Event, Neighbours
+from confide.posterior import Posterior
+
+FORMAT = 1
+FILE = "made-up.json"  # in the folder of the run: it may be published
+POWER = 0.95
+WORK = 2.0**34  # about how many operations all runs take together
+OVERHEAD = 4000.0  # operations that a step takes whatever its size
+TABLES = 8
+FEWEST, MOST = 24, 1000  # runs on each table
+TOGETHER = 250  # runs at once
+HELD = 2**25  # numbers that runs hold together
+KEPT = 2**22  # numbers of noisy sums that are kept of one run
+QUIET = 2**25  # the same, of all runs on silent tables
+FEW = 16  # runs on each plain table
+SCALES = (1.0, 1e3, 1e6, 0.0)  # of the features of a plain row that comes and goes
+HUGE = 1e300  # the score of a run that left the numbers
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MadeUp(Audit):
+    """What an audit on made-up tables found; see `Audit`. The scores are of runs with a record and of runs without it.
+
+    Attributes:
+        repetitions: runs on each table.
+        steps: of the run's steps, so many were run, from the first.
+        seed: what all was drawn from.
+        smallest: the smallest violations that this audit would have seen in 19 of 20 cases.
+        seen: how often a plain row was seen to come in.
+        run: which run it was, as its plan says.
+    """
+
+    repetitions: int
+    steps: int
+    whole: int  # number of steps of the run
+    seed: int
+    smallest: dict[str, float]
+    seen: int
+    run: str
+
+    @property
+    def claim_refuted(self) -> bool:
+        """Whether the claim itself is refuted, and not only that the program is the one that was priced."""
+        return len(self.tests) * min(self.tests[name] for name in CLAIM) <= ALARM
+
+    def __repr__(self) -> str:
+        return f"<MadeUp: {self.verdict}, claimed epsilon {self.claimed:.4g}, lower bound {self.bound:.3g}>"
+
+    def sentences(self) -> tuple[str, ...]:
+        """The result in plain language."""
+        part = "all" if self.steps == self.whole else f"the first {self.steps:,} of"
+        return (
+            f"Claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}. The program of the run took {part} its "
+            f"{self.whole:,} steps {self.repetitions:,} times on each of several made-up tables, with one record and "
+            f"without it (seed {self.seed}); no real record was read.",
+            f"At {100 * self.confidence:.4g}% confidence epsilon is at least {self.bound:.3g} if the mechanism is "
+            f"Gaussian-DP, and at least {self.general_bound:.3g} whatever it is.",
+            self._judgement(),
+            self._reach(),
+            "This is the program as it was built again from the run's settings, on tables that are made up: it cannot "
+            "see what is wrong with the run's own records, key or machine.",
+        )
+
+    def _judgement(self) -> str:
+        why = MEANINGS[min(self.tests, key=self.tests.__getitem__)]
+        likely = f"a probability of {self.p_value:.2g} at most" if self.p_value > verdicts.LEAST else "no probability"
+        if self.violated and self.claim_refuted:
+            return (
+                f"VIOLATION: what was claimed does not hold: {why}, which has {likely} otherwise. Do not publish the run."
+            )
+        if self.violated:
+            return (
+                f"VIOLATION: the program is not the one that was priced: {why}, which has {likely} otherwise. Do not "
+                "publish the run."
+            )
+        if self.verdict == "suspect":
+            return (
+                f"SUSPECT: {why}, which has {likely} if the program is the one that was priced, and one honest program "
+                f"in {1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with another seed."
+            )
+        return f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it."
+
+    def _reach(self) -> str:
+        """The smallest violations that would have been seen."""
+        found = self.smallest
+        parts = [
+            f"noise below {found['noise']:.3g} of what was priced (below {found['one noise']:.3g} in one parameter alone)",
+            f"a record that adds more than {found['clip']:.6g} clips",
+        ]
+        if "presence" in found:
+            parts.append(f"a record that is in a batch with a probability of {found['presence']:.3g} or more")
+            if found["always"] < 0.5:
+                parts.append("any one record that is in every batch")
+        else:
+            parts.append("but nothing about batches, of which all hold every record or none could be counted")
+        if "epsilon" in found:
+            parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
+        return f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
+
+    def to_json(self) -> dict[str, Any]:
+        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "run")
+        *_, sentence, reach, assumption = self.sentences()
+        return super().to_json() | {
+            "format": FORMAT,
+            "kind": "made-up",
+            "sentence": f"{sentence} {reach}",
+            "assumption": assumption,
+            **{name: getattr(self, name) for name in more},
+        }
+
+
+MEANINGS = {
+    "apart": "neighbouring tables are told apart more often than the claim allows",
+    "pairs": "runs with a record score above runs without it more often than the claim allows",
+    "priced": "the program, built again, reveals more than the event that was priced",
+    "noise": "some parameter has less noise than was priced",
+    "directions": "some combination of parameters has less noise than was priced",
+    "steps": "the noise of different steps is not independent",
+    "chains": "the noise of different chains is not independent",
+    "runs": "the noise of runs with different keys is not independent",
+    "clip": "one record adds more to a sum than the clip",
+    "records": "one row of the model's own adds more to a sum than the clip",
+    "presence": "a record is in batches more often than was priced",
+    "halves": "some record is in batches more often than was priced",
+    "batches": "batches of different steps, chains or runs are not independent",
+    "sizes": "records are not in batches independently of each other",
+}
+verdicts.MEANINGS |= {name: meaning for name, meaning in MEANINGS.items() if name not in verdicts.MEANINGS}
+
+
+def made_up(
+    posterior: Posterior,
+    *,
+    confidence: float = 0.95,
+    repetitions: int | None = None,
+    seconds: float | None = None,
+    seed: int | None = None,
+    report: Callable[[int, int], None] | None = None,
+) -> MadeUp:
+    """Run the program of a posterior on made-up tables, and test what it releases against its claim.
+
+    Args:
+        repetitions: runs on each table; planned from the sizes by default, so that the same seed gives the same result.
+        seconds: no further runs are begun after so many.
+        seed: by default the operating system's.
+        report: told (runs that are done, runs that are planned) from time to time.
+    """
+    began = time.monotonic()
+    confidence = checks.probability(confidence=confidence)
+    seed = secrets.randbits(63) if seed is None else int(checks.nonnegative(seed=seed))
+    seconds = math.inf if seconds is None else checks.positive(seconds=seconds)
+    guarantee = posterior.guarantee
+    rebuilding.checked(posterior)
+    assert guarantee is not None
+    generator = np.random.default_rng([seed, 1])
+    built = rebuilding.rebuilt(posterior, noise.derived(noise.as_key(seed), "start"), generator, KEPT)
+    blocks, planned = _sizes(built, repetitions)
+    told = _gathered(built, blocks, planned, seed, generator, guarantee.neighbours, began + seconds, report)
+    steps = min(built.job.steps, blocks * built.job.block)
+    until = built.planned.until
+    shortened = steps < built.job.steps and until is not None
+    event = until(steps) if shortened and until is not None else guarantee.event
+    points = accountants.profile(event, guarantee.neighbours, guarantee.accountant).points()
+    if not shortened:  # what is stated is part of the claim
+        points = np.append(points[0], guarantee.epsilon), np.append(points[1], guarantee.delta)
+    tests = program.p_values(told, points)
+    tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
+    pairs = program.pairs_of(told)
+    smallest = program.smallest(told, points, ALARM / len(tests), POWER)
+    if guarantee.delta > 0 and smallest.get("area", 0.0) > 0.5:
+        mu = math.sqrt(2) * float(special.ndtri(smallest["area"]))
+        smallest["epsilon"] = accounting.gdp_epsilon(mu, guarantee.delta)
+    scores = Scores(members=told.inside, nonmembers=told.outside, name="made-up tables", confidential=False)
+    level = 1 - confidence
+    expected = verdicts.Pairs(pairs.number, math.floor(pairs.number * verdicts.area(*points)))
+    return MadeUp(
+        claimed=guarantee.epsilon,
+        delta=guarantee.delta,
+        confidence=confidence,
+        bound=pairs.bound(guarantee.delta, level) if guarantee.delta else 0.0,
+        general_bound=bounds.audit_epsilon(
+            told.inside, told.outside, delta=guarantee.delta, confidence=confidence, method="clopper-pearson"
+        ),
+        independent_bound=None,
+        p_value=min(1.0, len(tests) * min(tests.values())),
+        tests=tests,
+        reach=expected.bound(guarantee.delta, level) if guarantee.delta else 0.0,
+        scores=scores,
+        canaries=False,
+        guessed=len(told.inside) + len(told.outside),
+        repetitions=len(told.inside),
+        steps=steps,
+        whole=built.job.steps,
+        seed=seed,
+        smallest=smallest,
+        seen=int(told.plain.size),
+        run=posterior.plan.get("run", ""),
+    )
+
+
+def _sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
+    """How many blocks of steps are run, and how often: decided by sizes alone."""
+    job = built.job
+    rows = job.buffer or job.setting.n
+    each = job.chains * (rows * job.setting.dimension * (1.0 if built.marked.linear else 8.0) + OVERHEAD)
+    room = WORK / TABLES / each  # steps of all runs on one table
+    if repetitions is not None:
+        repetitions = checks.count(repetitions=repetitions)
+        if repetitions < FEWEST:
+            raise Refused(f"repetitions = {repetitions} show next to nothing: give {FEWEST} or more")
+        return job.blocks, repetitions
+    blocks = int(min(job.blocks, max(1, room // (FEWEST * job.block))))
+    return blocks, int(min(MOST, max(FEWEST, room // (blocks * job.block))))
+
+
+def _together(built: Program, planned: int) -> int:
+    job = built.job
+    witness = job.watch.witness
+    assert witness is not None
+    drawn = job.block * max((job.buffer or 1) * 2, job.setting.dimension)
+    held = job.chains * (drawn + 3 * job.steps + witness.observed * job.setting.dimension)
+    return int(min(planned, TOGETHER, max(2, HELD // held)))
+
+
+def _gathered(
+    built: Program,
+    blocks: int,
+    planned: int,
+    seed: int,
+    generator: np.random.Generator,
+    neighbours: Neighbours,
+    deadline: float,
+    report: Callable[[int, int], None] | None,
+) -> Told:
+    job, n, secure = built.job, built.records, built.job.setting.secure
+    at_once = _together(built, planned)
+    replaced = neighbours == "replace-one"
+    half = np.zeros(n)
+    half[generator.permutation(n)[: n // 2]] = 1.0
+    somewhere = int(generator.integers(n))
+    tables = {
+        "silent": np.zeros(n),
+        "somewhere": _one(n, somewhere, 1.0),
+        "first": _one(n, 0, 1.0),
+        "last": _one(n, n - 1, -1.0),
+        "other": _one(n, somewhere, -1.0) if replaced else np.zeros(n),
+    }
+    if job.buffer is not None and n > 1:
+        tables |= {"half": half, "rest": 1.0 - half}
+    known = built.table(np.array([1.0, -1.0]))
+    lengths: dict[str, list[np.ndarray]] = {name: [] for name in ("somewhere", "first", "last")}
+    scores: dict[str, list[np.ndarray]] = {"somewhere": [], "other": []}
+    quiet: list[np.ndarray] = []
+    counts: dict[str, list[np.ndarray]] = {"half": [], "rest": []}
+    weakest, done = math.inf, 0
+    clips = (job.kernel.controls.noise / job.setting.clip)[None, None, :, None]
+    while done < planned and (not done or time.monotonic() < deadline):
+        alike = [source(seed, "alike", done + i, secure) for i in range(at_once)]
+        others = [source(seed, "others", done + i, secure) for i in range(at_once)]
+        silent = None
+        for name, weights in tables.items():
+            found = repeated(job, built.table(weights), known, others if name == "other" else alike, blocks)
+            if silent is None:
+                silent = found.sums
+                if sum(part.size for part in quiet) + silent.size <= QUIET or not quiet:
+                    quiet.append(silent.astype(np.float32))
+            if name in scores:
+                scores[name].append(found.told[..., 0].sum(axis=(1, 2)))
+            if name in ("silent", "other"):
+                continue
+            steps = silent.shape[2]
+            moved = np.sqrt(np.sum(np.square((found.sums - silent) * clips[:, :, :steps]), axis=-1))
+            own = found.told[:, :, :steps, 1]
+            weakest = min(weakest, float(np.min(own)))
+            if name in lengths:
+                lengths[name].append(np.nan_to_num(moved, nan=math.inf))
+            else:
+                counts[name].append(np.rint(np.nan_to_num(moved / np.maximum(own, 1e-9), nan=HUGE)))
+        done += at_once
+        if report is not None:
+            report(min(done, planned), planned)
+    return Told(
+        quiet=np.nan_to_num(np.concatenate(quiet)),
+        lengths={name: np.concatenate(parts) for name, parts in lengths.items()},
+        counts=tuple(np.concatenate(parts) for parts in counts.values() if parts),
+        halves=(n // 2, n - n // 2) if counts["half"] else (),
+        plain=_plain(built, blocks, seed, generator),
+        inside=_finite(scores["somewhere"]),
+        outside=_finite(scores["other"]),
+        steady=weakest > 0.9,
+        sampling_probability=job.setting.sampling_probability,
+        multiplier=float(np.max(job.kernel.controls.noise)) / job.setting.clip,
+    )
+
+
+def _one(n: int, place: int, weight: float) -> np.ndarray:
+    weights = np.zeros(n)
+    weights[place] = weight
+    return weights
+
+
+def _finite(parts: list[np.ndarray]) -> np.ndarray:
+    return np.nan_to_num(np.concatenate(parts), nan=HUGE, posinf=HUGE, neginf=-HUGE)
+
+
+def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generator) -> np.ndarray:
+    """How long the first differences are, in clips, of runs of the model's own rows with the last one and without.
+
+    Until it is in a batch the two runs are the same, so that what they first differ by is what it adds.
+    """
+    job, n = built.plain, built.records
+    if n < 2:
+        return np.zeros(0)
+    sources = [source(seed, "plain", i, job.setting.secure) for i in range(FEW)]
+    others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
+    known = tuple(array[:2] if len(array) > 1 else np.repeat(array, 2, axis=0) for array in others)
+    clips = (job.kernel.controls.noise / job.setting.clip)[None, None, :, None]
+    without = repeated(job, others, known, sources, blocks).sums
+    steps, found = without.shape[2], []
+    for scale in SCALES:
+        row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
+        row = tuple(_scaled(array, scale) if i < len(row) - 1 else array for i, array in enumerate(row))
+        whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
+        sums = repeated(job, whole, known, sources, blocks).sums
+        moved = np.sqrt(np.sum(np.square((sums - without) * clips[:, :, :steps]), axis=-1))
+        moved = np.nan_to_num(moved, nan=math.inf).reshape(-1, steps)
+        first = np.argmax(moved > 0, axis=1)
+        lengths = moved[np.arange(len(moved)), first]
+        found.append(lengths[lengths > 0])
+    return np.concatenate(found)
+
+
+def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
+    return array if array.dtype.kind in "iu" else (scale * array).astype(array.dtype)
+
+
+def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
+    """Whether the event of the program as it is built now has less noise, or more steps, than the one that was priced.
+
+    Both are sums of Gaussian steps; what may overflow is not looked at, since canaries change it.
+    """
+    one, two = built.parts(neighbours), priced.parts(neighbours)
+    if one.squared_mu > two.squared_mu * (1 + 1e-6):
+        return True
+    mine, theirs = (np.repeat(parts[0], parts[2].astype(int)) for parts in (one, two))
+    if mine.size != theirs.size:
+        return mine.size > theirs.size
+    return bool(np.any(np.sort(mine) < np.sort(theirs) * (1 - 1e-6)))
+
+
+def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:
+    """Write the result into the folder of the run, in the place of an earlier one."""
+    path = Path(folder) / FILE
+    with files.written(path) as file:
+        json.dump(found.to_json(), file, indent=2, allow_nan=False, default=float)
+        file.write("\n")
+    return path
+
+
+def load(folder: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any] | None:
+    """What `save` wrote, None where it wrote nothing; refused where it is of another run."""
+    path = Path(folder) / FILE
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        known = record["format"] == FORMAT and record["run"] == posterior.plan.get("run", "")
+    except (OSError, ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise Refused(f"{str(path)!r} is not an audit of this run: remove it, and run 'confide audit --made-up' again")
+    return record

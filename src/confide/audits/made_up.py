@@ -37,7 +37,7 @@ from scipy import special
 
 from confide import accountants, accounting, checks, files, noise
 from confide.audits import bounds, program, rebuilding, verdicts
-from confide.audits.program import CLAIM, Told
+from confide.audits.program import CLAIM, MEANINGS, Told
 from confide.audits.rebuilding import Program, source
 from confide.audits.repetitions import repeated
 from confide.audits.scores import Scores
@@ -152,25 +152,6 @@ class MadeUp(Audit):
             "assumption": assumption,
             **{name: getattr(self, name) for name in more},
         }
-
-
-MEANINGS = {
-    "apart": "neighbouring tables are told apart more often than the claim allows",
-    "pairs": "runs with a record score above runs without it more often than the claim allows",
-    "priced": "the program, built again, reveals more than the event that was priced",
-    "noise": "some parameter has less noise than was priced",
-    "directions": "some combination of parameters has less noise than was priced",
-    "steps": "the noise of different steps is not independent",
-    "chains": "the noise of different chains is not independent",
-    "runs": "the noise of runs with different keys is not independent",
-    "clip": "one record adds more to a sum than the clip",
-    "records": "one row of the model's own adds more to a sum than the clip",
-    "presence": "a record is in batches more often than was priced",
-    "halves": "some record is in batches more often than was priced",
-    "batches": "batches of different steps, chains or runs are not independent",
-    "sizes": "records are not in batches independently of each other",
-}
-verdicts.MEANINGS |= {name: meaning for name, meaning in MEANINGS.items() if name not in verdicts.MEANINGS}
 
 
 def made_up(

@@ -40,6 +40,22 @@ from scipy import special, stats
 from confide.audits.verdicts import Pairs, area
 
 CLAIM = ("apart", "pairs")
+MEANINGS = {  # what each test finds where it finds something
+    "apart": "neighbouring tables are told apart more often than the claim allows",
+    "pairs": "runs with a record score above runs without it more often than the claim allows",
+    "priced": "the program, built again, reveals more than the event that was priced",
+    "noise": "some parameter has less noise than was priced",
+    "directions": "some combination of parameters has less noise than was priced",
+    "steps": "the noise of different steps is not independent",
+    "chains": "the noise of different chains is not independent",
+    "runs": "the noise of runs with different keys is not independent",
+    "clip": "one record adds more to a sum than the clip",
+    "records": "one row of the model's own adds more to a sum than the clip",
+    "presence": "a record is in batches more often than was priced",
+    "halves": "some record is in batches more often than was priced",
+    "batches": "batches of different steps, chains or runs are not independent",
+    "sizes": "records are not in batches independently of each other",
+}
 ROUNDING = 1e-5  # relative, of a length in clips
 GRID = 2.0**-12  # what noisy sums may be rounded to, in units of the noise
 MOST = 256  # coordinates or steps that combinations are made of

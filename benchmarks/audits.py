@@ -138,7 +138,10 @@ def made_up(audits):
         "half the noise": (50, "add-remove", lambda patch, i: sabotage.half_the_noise(patch)),
         "no 2 for replace-one": (1000, "replace-one", lambda patch, i: sabotage.missing_two(patch)),
     }
-    print(f"{'run':24}{'refuted':>10}{'the claim itself':>18}{'suspect':>9}{'largest p':>11}{'seconds':>9}  by", flush=True)
+    print(
+        f"{'run':24}{'refuted':>10}{'the claim itself':>18}{'suspect':>9}{'largest p':>11}{'seconds':>9}  by",
+        flush=True,
+    )
     for name, (batch, neighbours, broken) in cases.items():
         found, start = [], time.perf_counter()
         for i in range(audits):
@@ -153,7 +156,10 @@ def made_up(audits):
         suspect = sum(audit.verdict == "suspect" for audit in found)
         by = {test for audit in found for test, p in audit.tests.items() if p * len(audit.tests) <= 1e-3}
         counts = f"{refuted:>7}/{audits:<2}{claim:>15}/{audits:<2}{suspect:>9}"
-        print(f"{name:24}{counts}{max(audit.p_value for audit in found):11.2g}{seconds:9.1f}  {', '.join(sorted(by))}", flush=True)
+        print(
+            f"{name:24}{counts}{max(audit.p_value for audit in found):11.2g}{seconds:9.1f}  {', '.join(sorted(by))}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

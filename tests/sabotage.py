@@ -1,6 +1,5 @@
 """Ways to break a program that its own description does not show, for audits to find."""
 
-
 import jax
 import jax.numpy as jnp
 
@@ -25,9 +24,7 @@ def half_the_noise(patch) -> None:
 def one_parameter(patch) -> None:
     """One of them has a tenth less noise."""
     honest = noise.added
-    patch.setattr(
-        noise, "added", lambda total, scale, standard: honest(total, scale, standard.at[1].multiply(0.9))
-    )
+    patch.setattr(noise, "added", lambda total, scale, standard: honest(total, scale, standard.at[1].multiply(0.9)))
 
 
 def unclipped(patch, factor: float = 100.0) -> None:

@@ -10,7 +10,7 @@ from scipy import stats
 import confide
 import sabotage
 from confide import accountants, events
-from confide.audits import made_up, program, rebuilding
+from confide.audits import gathering, made_up, program, rebuilding
 from confide.audits.program import Told
 from confide.checks import Refused
 
@@ -73,7 +73,7 @@ def test_honest_programs_are_seldom_wronged(chains):
 
 def changed(told, how):
     """What a program that breaks its promise in one way tells."""
-    runs, chains, steps, size = told.quiet.shape
+    runs, chains, steps, _ = told.quiet.shape
     quiet = told.quiet.copy()
     if how == "noise":
         quiet[..., 1] *= 0.9
@@ -175,7 +175,9 @@ SABOTAGED = {
 QUICK = ("missing two",)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in SABOTAGED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in SABOTAGED]
+)
 def test_sabotaged_programs_are_refuted(name, monkeypatch):
     broken, settings, test, claim = SABOTAGED[name]
     broken(monkeypatch)
@@ -238,7 +240,7 @@ def test_other_runs(name):
     assert found.tests["priced"] == 1
     assert found.general_bound < found.claimed
     assert ("chains" in found.tests) == (posterior.chains > 1)
-    if posterior.plan["batch_size"] < N:
+    if posterior.plan["batch_size"] < N and name != "subsets":  # of three parameters, at times none is moved
         assert "halves" in found.tests, "marked records do not pull as hard as they can"
 
 
@@ -254,13 +256,13 @@ def test_other_runs_with_less_noise_are_refuted(name, monkeypatch):
 @pytest.mark.long
 def test_long_runs_are_shortened_and_seconds_are_kept(monkeypatch):
     posterior = fitted(steps=1000, clip=1.0)
-    monkeypatch.setattr(made_up, "WORK", 1e9)
+    monkeypatch.setattr(gathering, "WORK", 1e8)
     found = confide.audit(posterior, made_up=True, seed=0)
     assert (found.steps, found.whole) == (500, 1000)  # one block
     assert "first 500 of its 1,000 steps" in str(found)
     assert not found.violated
     short = confide.audit(posterior, made_up=True, seed=0, repetitions=1000, seconds=1e-6)
-    assert short.repetitions == made_up.TOGETHER
+    assert short.repetitions == gathering.TOGETHER
 
 
 REFUSED = {

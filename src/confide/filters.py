@@ -167,9 +167,7 @@ class Notes:
         self.spent = jnp.where(within, after, self.limits.limit)
         return jnp.where(within, norms, jnp.float32(0))
 
-    def hear(
-        self, noisy: jax.Array, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None
-    ) -> None:
+    def hear(self, noisy: jax.Array, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
         """Note what the noisy sum tells of the canaries, or to a witness."""
         if self.game is not None:
             self.told = self.game.told(noisy, self.claimed)

@@ -36,10 +36,8 @@ import numpy as np
 from scipy import special
 
 from confide import accountants, accounting, checks, files, noise
-from confide.audits import bounds, program, rebuilding, verdicts
-from confide.audits.program import CLAIM, MEANINGS, Told
-from confide.audits.rebuilding import Program, source
-from confide.audits.repetitions import repeated
+from confide.audits import bounds, gathering, program, rebuilding, verdicts
+from confide.audits.program import CLAIM, MEANINGS
 from confide.audits.scores import Scores
 from confide.audits.verdicts import ALARM, Audit
 from confide.checks import Refused
@@ -49,17 +47,6 @@ from confide.posterior import Posterior
 FORMAT = 1
 FILE = "made-up.json"  # in the folder of the run: it may be published
 POWER = 0.95
-WORK = 2.0**34  # about how many operations all runs take together
-OVERHEAD = 4000.0  # operations that a step takes whatever its size
-TABLES = 8
-FEWEST, MOST = 24, 1000  # runs on each table
-TOGETHER = 250  # runs at once
-HELD = 2**25  # numbers that runs hold together
-KEPT = 2**22  # numbers of noisy sums that are kept of one run
-QUIET = 2**25  # the same, of all runs on silent tables
-FEW = 16  # runs on each plain table
-SCALES = (1.0, 1e3, 1e6, 0.0)  # of the features of a plain row that comes and goes
-HUGE = 1e300  # the score of a run that left the numbers
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -110,14 +97,11 @@ class MadeUp(Audit):
         why = MEANINGS[min(self.tests, key=self.tests.__getitem__)]
         likely = f"a probability of {self.p_value:.2g} at most" if self.p_value > verdicts.LEAST else "no probability"
         if self.violated and self.claim_refuted:
-            return (
-                f"VIOLATION: what was claimed does not hold: {why}, which has {likely} otherwise. Do not publish the run."
-            )
+            found = f"what was claimed does not hold: {why}, which has {likely} otherwise"
+            return f"VIOLATION: {found}. Do not publish the run."
         if self.violated:
-            return (
-                f"VIOLATION: the program is not the one that was priced: {why}, which has {likely} otherwise. Do not "
-                "publish the run."
-            )
+            found = f"the program is not the one that was priced: {why}, which has {likely} otherwise"
+            return f"VIOLATION: {found}. Do not publish the run."
         if self.verdict == "suspect":
             return (
                 f"SUSPECT: {why}, which has {likely} if the program is the one that was priced, and one honest program "
@@ -129,7 +113,7 @@ class MadeUp(Audit):
         """The smallest violations that would have been seen."""
         found = self.smallest
         parts = [
-            f"noise below {found['noise']:.3g} of what was priced (below {found['one noise']:.3g} in one parameter alone)",
+            f"noise below {found['noise']:.3g} of what was priced, or in one parameter below {found['one noise']:.3g}",
             f"a record that adds more than {found['clip']:.6g} clips",
         ]
         if "presence" in found:
@@ -179,9 +163,9 @@ def made_up(
     rebuilding.checked(posterior)
     assert guarantee is not None
     generator = np.random.default_rng([seed, 1])
-    built = rebuilding.rebuilt(posterior, noise.derived(noise.as_key(seed), "start"), generator, KEPT)
-    blocks, planned = _sizes(built, repetitions)
-    told = _gathered(built, blocks, planned, seed, generator, guarantee.neighbours, began + seconds, report)
+    built = rebuilding.rebuilt(posterior, noise.derived(noise.as_key(seed), "start"), generator, gathering.KEPT)
+    blocks, planned = gathering.sizes(built, repetitions)
+    told = gathering.gathered(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
     until = built.planned.until
     shortened = steps < built.job.steps and until is not None
@@ -224,142 +208,6 @@ def made_up(
     )
 
 
-def _sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
-    """How many blocks of steps are run, and how often: decided by sizes alone."""
-    job = built.job
-    rows = job.buffer or job.setting.n
-    each = job.chains * (rows * job.setting.dimension * (1.0 if built.marked.linear else 8.0) + OVERHEAD)
-    room = WORK / TABLES / each  # steps of all runs on one table
-    if repetitions is not None:
-        repetitions = checks.count(repetitions=repetitions)
-        if repetitions < FEWEST:
-            raise Refused(f"repetitions = {repetitions} show next to nothing: give {FEWEST} or more")
-        return job.blocks, repetitions
-    blocks = int(min(job.blocks, max(1, room // (FEWEST * job.block))))
-    return blocks, int(min(MOST, max(FEWEST, room // (blocks * job.block))))
-
-
-def _together(built: Program, planned: int) -> int:
-    job = built.job
-    witness = job.watch.witness
-    assert witness is not None
-    drawn = job.block * max((job.buffer or 1) * 2, job.setting.dimension)
-    held = job.chains * (drawn + 3 * job.steps + witness.observed * job.setting.dimension)
-    return int(min(planned, TOGETHER, max(2, HELD // held)))
-
-
-def _gathered(
-    built: Program,
-    blocks: int,
-    planned: int,
-    seed: int,
-    generator: np.random.Generator,
-    neighbours: Neighbours,
-    deadline: float,
-    report: Callable[[int, int], None] | None,
-) -> Told:
-    job, n, secure = built.job, built.records, built.job.setting.secure
-    at_once = _together(built, planned)
-    replaced = neighbours == "replace-one"
-    half = np.zeros(n)
-    half[generator.permutation(n)[: n // 2]] = 1.0
-    somewhere = int(generator.integers(n))
-    tables = {
-        "silent": np.zeros(n),
-        "somewhere": _one(n, somewhere, 1.0),
-        "first": _one(n, 0, 1.0),
-        "last": _one(n, n - 1, -1.0),
-        "other": _one(n, somewhere, -1.0) if replaced else np.zeros(n),
-    }
-    if job.buffer is not None and n > 1:
-        tables |= {"half": half, "rest": 1.0 - half}
-    known = built.table(np.array([1.0, -1.0]))
-    lengths: dict[str, list[np.ndarray]] = {name: [] for name in ("somewhere", "first", "last")}
-    scores: dict[str, list[np.ndarray]] = {"somewhere": [], "other": []}
-    quiet: list[np.ndarray] = []
-    counts: dict[str, list[np.ndarray]] = {"half": [], "rest": []}
-    weakest, done = math.inf, 0
-    clips = (job.kernel.controls.noise / job.setting.clip)[None, None, :, None]
-    while done < planned and (not done or time.monotonic() < deadline):
-        alike = [source(seed, "alike", done + i, secure) for i in range(at_once)]
-        others = [source(seed, "others", done + i, secure) for i in range(at_once)]
-        silent = None
-        for name, weights in tables.items():
-            found = repeated(job, built.table(weights), known, others if name == "other" else alike, blocks)
-            if silent is None:
-                silent = found.sums
-                if sum(part.size for part in quiet) + silent.size <= QUIET or not quiet:
-                    quiet.append(silent.astype(np.float32))
-            if name in scores:
-                scores[name].append(found.told[..., 0].sum(axis=(1, 2)))
-            if name in ("silent", "other"):
-                continue
-            steps = silent.shape[2]
-            moved = np.sqrt(np.sum(np.square((found.sums - silent) * clips[:, :, :steps]), axis=-1))
-            own = found.told[:, :, :steps, 1]
-            weakest = min(weakest, float(np.min(own)))
-            if name in lengths:
-                lengths[name].append(np.nan_to_num(moved, nan=math.inf))
-            else:
-                counts[name].append(np.rint(np.nan_to_num(moved / np.maximum(own, 1e-9), nan=HUGE)))
-        done += at_once
-        if report is not None:
-            report(min(done, planned), planned)
-    return Told(
-        quiet=np.nan_to_num(np.concatenate(quiet)),
-        lengths={name: np.concatenate(parts) for name, parts in lengths.items()},
-        counts=tuple(np.concatenate(parts) for parts in counts.values() if parts),
-        halves=(n // 2, n - n // 2) if counts["half"] else (),
-        plain=_plain(built, blocks, seed, generator),
-        inside=_finite(scores["somewhere"]),
-        outside=_finite(scores["other"]),
-        steady=weakest > 0.9,
-        sampling_probability=job.setting.sampling_probability,
-        multiplier=float(np.max(job.kernel.controls.noise)) / job.setting.clip,
-    )
-
-
-def _one(n: int, place: int, weight: float) -> np.ndarray:
-    weights = np.zeros(n)
-    weights[place] = weight
-    return weights
-
-
-def _finite(parts: list[np.ndarray]) -> np.ndarray:
-    return np.nan_to_num(np.concatenate(parts), nan=HUGE, posinf=HUGE, neginf=-HUGE)
-
-
-def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generator) -> np.ndarray:
-    """How long the first differences are, in clips, of runs of the model's own rows with the last one and without.
-
-    Until it is in a batch the two runs are the same, so that what they first differ by is what it adds.
-    """
-    job, n = built.plain, built.records
-    if n < 2:
-        return np.zeros(0)
-    sources = [source(seed, "plain", i, job.setting.secure) for i in range(FEW)]
-    others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
-    known = tuple(array[:2] if len(array) > 1 else np.repeat(array, 2, axis=0) for array in others)
-    clips = (job.kernel.controls.noise / job.setting.clip)[None, None, :, None]
-    without = repeated(job, others, known, sources, blocks).sums
-    steps, found = without.shape[2], []
-    for scale in SCALES:
-        row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
-        row = tuple(_scaled(array, scale) if i < len(row) - 1 else array for i, array in enumerate(row))
-        whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
-        sums = repeated(job, whole, known, sources, blocks).sums
-        moved = np.sqrt(np.sum(np.square((sums - without) * clips[:, :, :steps]), axis=-1))
-        moved = np.nan_to_num(moved, nan=math.inf).reshape(-1, steps)
-        first = np.argmax(moved > 0, axis=1)
-        lengths = moved[np.arange(len(moved)), first]
-        found.append(lengths[lengths > 0])
-    return np.concatenate(found)
-
-
-def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
-    return array if array.dtype.kind in "iu" else (scale * array).astype(array.dtype)
-
-
 def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
     """Whether the event of the program as it is built now has less noise, or more steps, than the one that was priced.
 
@@ -390,9 +238,8 @@ def load(folder: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any]
         return None
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        known = record["format"] == FORMAT and record["run"] == posterior.plan.get("run", "")
+        if record["format"] == FORMAT and record["run"] == posterior.plan.get("run", ""):
+            return record
     except (OSError, ValueError, KeyError, TypeError):
-        known = False
-    if not known:
-        raise Refused(f"{str(path)!r} is not an audit of this run: remove it, and run 'confide audit --made-up' again")
-    return record
+        pass
+    raise Refused(f"{str(path)!r} is not an audit of this run: remove it, and run 'confide audit --made-up' again")

@@ -1,5 +1,5 @@
-"""`audit`: run a fit with canaries planted in it, and judge its claim by what it tells of them; or judge the program of a
-finished one by what it does on made-up tables."""
+"""`audit`: run a fit with canaries planted in it, and judge its claim by what it tells of them; or judge the program of
+a finished one by what it does on made-up tables."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ clips, q the sampling probability and R runs:
 | test | what is looked at | law, if the program is the one that was priced |
 |------|-------------------|------------------------------------------------|
 | noise | sum of Z^2 in every coordinate, too small | chi-squared; the least p-value times the coordinates |
-| directions | the combination of coordinates that has least noise in half of the runs: in the others, too small | same |
+| directions | the combination of coordinates with least noise in half of the runs: in the others, too small | same |
 | steps, chains | the same for combinations of steps, and of chains | chi-squared |
 | runs | sums and differences of two runs with different keys, too small | chi-squared |
 | clip | L for a marked record at several places | never above 1 |
@@ -22,7 +22,7 @@ These say whether **the program is the one that was priced**. A program that is 
 proof. Two more tests are of **the claim itself**, and take nothing for granted but that runs have different keys. They
 use scores of runs with a record and of others without it (or with another in its place):
 
-| apart | how many score above a threshold, chosen on the first half of the runs | TPR <= F(FPR), F of the privacy profile |
+| apart | how many score above a threshold, chosen on the first half of the runs | TPR <= F(FPR), by the profile |
 | pairs | how often a run with the record scores above one without | at most Binomial(R, area under F) |
 
 For "apart", with x of n above the threshold and y of m, w = max over a of P[Bin(n, F(a)) >= x] P[Bin(m, a) <= y]; a
@@ -169,7 +169,9 @@ def batches(present: np.ndarray, q: float) -> float:
     found = []
     for counts, width in windows:
         cuts = {0, 1, int(stats.binom.ppf(0.35, width, q)), int(stats.binom.ppf(0.65, width, q))}
-        found += [two_sided(int(np.sum(counts <= cut)), counts.size, stats.binom.cdf(cut, width, q)) for cut in cuts]
+        for cut in cuts:
+            chance = float(stats.binom.cdf(cut, width, q))
+            found.append(two_sided(int(np.sum(counts <= cut)), counts.size, chance))
     return min(1.0, len(found) * min(found))
 
 
@@ -206,13 +208,11 @@ def apart(inside: np.ndarray, outside: np.ndarray, epsilons: np.ndarray, deltas:
     most = found_most(room, epsilons, deltas)
     gap = (found - most) / np.sqrt(np.maximum(most * (1 - most), 1 / cut) / cut)
     level = candidates[int(np.argmax(gap))]
-    above = [(int(np.sum(side[cut:] > level)), len(side) - cut) for side in (inside, outside)]
-    return _least_likely(*above, epsilons, deltas)
+    one, two = ((int(np.sum(side[cut:] > level)), len(side) - cut) for side in (inside, outside))
+    return _least_likely(one, two, epsilons, deltas)
 
 
-def _least_likely(
-    found: tuple[int, int], wrong: tuple[int, int], epsilons: np.ndarray, deltas: np.ndarray
-) -> float:
+def _least_likely(found: tuple[int, int], wrong: tuple[int, int], epsilons: np.ndarray, deltas: np.ndarray) -> float:
     rates = np.unique(np.concatenate([[0.0], np.geomspace(1e-9, 1e-2, 2000), np.linspace(1e-2, 1.0, 4000)]))
     many = stats.binom.sf(found[0] - 1, found[1], found_most(rates, epsilons, deltas))
     few = stats.binom.cdf(wrong[0], wrong[1], rates)

@@ -74,8 +74,8 @@ def checked(posterior: Posterior) -> Model:
     name = plan.get("sampler")
     if name not in (*STEPPING, *DESCENTS):
         raise Refused(
-            f"made-up audits look at noisy sums, and {name or 'this release'} releases none: they are for samplers that "
-            "release every step, such as sgld"
+            f"made-up audits look at noisy sums, and {name or 'this release'} releases none: they are for samplers "
+            "that release every step, such as sgld"
         )
     if "individual" in plan:
         raise Refused("made-up audits are for the account of 'dp' alone: audit a run without the account 'individual'")

@@ -83,8 +83,8 @@ def _by_canaries(run: Path, confidence: float, out: Path | None, drop_overlap: b
     posterior = tabular.load(run)[0]
     if posterior.canaries is None:
         raise Refused(
-            f"{str(run)!r} has no canaries: plant some in the next run with 'confide fit --canaries 1000', or audit this "
-            "one with --made-up, or with --members and --nonmembers"
+            f"{str(run)!r} has no canaries: plant some in the next run with 'confide fit --canaries 1000', or audit "
+            "this one with --made-up, or with --members and --nonmembers"
         )
     found = of_canaries(posterior, confidence)
     if as_json:

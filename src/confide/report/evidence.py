@@ -38,8 +38,8 @@ WORDS = {
         "canaries",
         "canaries that were in",
         "canaries that were not",
-        "the run itself, as it ran: noise, sampling and clipping on the canaries' own parameters, and between steps and "
-        "chains.",
+        "the run itself, as it ran: noise, sampling and clipping on the canaries' own parameters, and between steps "
+        "and chains.",
         "how the records themselves were cut and drawn into batches, and what noise the model's own parameters got.",
     ),
     "records": Words(
@@ -47,7 +47,7 @@ WORDS = {
         "members",
         "rows that were fitted",
         "other rows",
-        "whether what the finished run predicts tells rows that were fitted from others, by the attacks that are shown.",
+        "whether what the finished run predicts tells rows that were fitted from others, by the attacks shown here.",
         "what a better attack, or one on the weights, would find; worst cases, since these rows are ordinary; and it "
         "takes both kinds of rows for drawn alike.",
     ),
@@ -59,7 +59,7 @@ WORDS = {
         "the program of the run on worst-case tables: noise in every parameter, direction, step and chain, what one "
         "record adds wherever it stands, how batches are drawn, and whether neighbouring tables are told apart more "
         "often than the claim allows.",
-        "the run itself: its key, its records, its machine, and whatever was done to the run beside the settings in its "
+        "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
         "plan; nor what happens only to tables unlike those that were made up.",
     ),
 }

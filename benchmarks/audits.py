@@ -116,7 +116,7 @@ def canaries():
         )
 
 
-def made_up(audits):
+def made_up(audits, only):
     """(refuted, of) for every sabotage, which of them refute the claim itself, and seconds of one audit."""
     import pytest
 
@@ -143,6 +143,8 @@ def made_up(audits):
         flush=True,
     )
     for name, (batch, neighbours, broken) in cases.items():
+        if only is not None and only not in name:
+            continue
         found, start = [], time.perf_counter()
         for i in range(audits):
             with pytest.MonkeyPatch.context() as patch:
@@ -166,7 +168,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["bounds", "canaries", "made-up"])
     parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--only", metavar="WORDS", help="made-up: runs whose name holds these")
     given = parser.parse_args()
     if given.what == "made-up":
-        sys.exit(made_up(20))
+        sys.exit(made_up(20, given.only))
     sys.exit(bounds(given.peers) if given.what == "bounds" else canaries())

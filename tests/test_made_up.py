@@ -48,7 +48,7 @@ def simulated(generator, *, runs=60, chains=1, steps=STEPS, q=Q, multiplier=2.0,
         plain=np.ones(5),
         inside=scores(noise[0] + present["somewhere"] / multiplier),
         outside=scores(noise[1]),
-        steady=True,
+        steady=frozenset(["somewhere", "first", "last", "half", "rest"]),
         sampling_probability=q if q_claimed is None else q_claimed,
         multiplier=multiplier,
     )
@@ -183,7 +183,7 @@ def test_sabotaged_programs_are_refuted(name, monkeypatch):
     broken(monkeypatch)
     found = audited(fitted(**settings), repetitions=250)
     assert found.verdict == "violation"
-    assert found.tests[test] * len(found.tests) < 1e-3
+    assert found.tests[test] * len(program.MEANINGS) < 1e-3
     assert found.claim_refuted or not claim
     said = "what was claimed does not hold" if found.claim_refuted else "not the one that was priced"
     assert said in str(found)

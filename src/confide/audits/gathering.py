@@ -25,7 +25,7 @@ FEWEST, MOST = 24, 1000  # runs on each table
 TOGETHER = 250  # runs at once
 HELD = 2**25  # numbers that runs hold together
 KEPT = 2**22  # numbers of noisy sums that are kept of one run
-QUIET = 2**25  # the same, of all runs on silent tables
+QUIET = 2**24  # the same, of all runs on silent tables
 FEW = 16  # runs on each plain table
 SCALES = (1.0, 1e3, 1e6, 0.0)  # of the features of a plain row that comes and goes
 HUGE = 1e300  # the score of a run that left the numbers
@@ -117,7 +117,7 @@ class Seen:
     lengths: dict[str, list[np.ndarray]] = field(default_factory=dict)
     counts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     scores: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    weakest: float = math.inf
+    weakest: dict[str, float] = field(default_factory=dict)  # the least that a marked record pulled, in clips
 
     def hush(self, sums: np.ndarray) -> None:
         if not self.quiet or sum(part.size for part in self.quiet) + sums.size <= QUIET:
@@ -131,7 +131,7 @@ class Seen:
         if name == "other":
             return
         moved, own = in_clips(self.job, np.asarray(found.sums) - silent), told[:, :, : silent.shape[2], 1]
-        self.weakest = min(self.weakest, float(np.min(own)))
+        self.weakest[name] = min(self.weakest.get(name, math.inf), float(np.min(own)))
         if name in ("half", "rest"):
             moved = np.rint(np.minimum(moved / np.maximum(own, 1e-9), HUGE))
         (self.counts if name in ("half", "rest") else self.lengths).setdefault(name, []).append(moved)
@@ -150,7 +150,7 @@ class Seen:
             plain=plain,
             inside=inside,
             outside=outside,
-            steady=self.weakest > STEADY,
+            steady=frozenset(name for name, least in self.weakest.items() if least > STEADY),
             sampling_probability=setting.sampling_probability,
             multiplier=float(np.max(self.job.kernel.controls.noise)) / setting.clip,
         )

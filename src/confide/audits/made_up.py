@@ -59,6 +59,7 @@ class MadeUp(Audit):
         seed: what all was drawn from.
         smallest: the smallest violations that this audit would have seen in 19 of 20 cases.
         seen: how often a plain row was seen to come in.
+        batches: whether a step looks at a batch, and not at all records.
         run: which run it was, as its plan says.
     """
 
@@ -68,12 +69,13 @@ class MadeUp(Audit):
     seed: int
     smallest: dict[str, float]
     seen: int
+    batches: bool  # whether there are any, and not all records at every step
     run: str
 
     @property
     def claim_refuted(self) -> bool:
         """Whether the claim itself is refuted, and not only that the program is the one that was priced."""
-        return len(self.tests) * min(self.tests[name] for name in CLAIM) <= ALARM
+        return len(MEANINGS) * min(self.tests[name] for name in CLAIM) <= ALARM
 
     def __repr__(self) -> str:
         return f"<MadeUp: {self.verdict}, claimed epsilon {self.claimed:.4g}, lower bound {self.bound:.3g}>"
@@ -118,16 +120,18 @@ class MadeUp(Audit):
         ]
         if "presence" in found:
             parts.append(f"a record that is in a batch with a probability of {found['presence']:.3g} or more")
-            if found["always"] < 0.5:
-                parts.append("any one record that is in every batch")
-        else:
-            parts.append("but nothing about batches, of which all hold every record or none could be counted")
+        if found.get("always", 1.0) < 0.5:
+            parts.append("any one record that is in every batch")
         if "epsilon" in found:
             parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
-        return f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
+        seen = f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
+        blind = (
+            " It saw nothing of which other records a batch holds." if self.batches and "always" not in found else ""
+        )
+        return seen + blind
 
     def to_json(self) -> dict[str, Any]:
-        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "run")
+        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "batches", "run")
         *_, sentence, reach, assumption = self.sentences()
         return super().to_json() | {
             "format": FORMAT,
@@ -176,7 +180,7 @@ def made_up(
     tests = program.p_values(told, points)
     tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
     pairs = program.pairs_of(told)
-    smallest = program.smallest(told, points, ALARM / len(tests), POWER)
+    smallest = program.smallest(told, points, ALARM / len(MEANINGS), POWER)
     if guarantee.delta > 0 and smallest.get("area", 0.0) > 0.5:
         mu = math.sqrt(2) * float(special.ndtri(smallest["area"]))
         smallest["epsilon"] = accounting.gdp_epsilon(mu, guarantee.delta)
@@ -192,7 +196,7 @@ def made_up(
             told.inside, told.outside, delta=guarantee.delta, confidence=confidence, method="clopper-pearson"
         ),
         independent_bound=None,
-        p_value=min(1.0, len(tests) * min(tests.values())),
+        p_value=min(1.0, len(MEANINGS) * min(tests.values())),  # those that could not be made count too
         tests=tests,
         reach=expected.bound(guarantee.delta, level) if guarantee.delta else 0.0,
         scores=scores,
@@ -204,6 +208,7 @@ def made_up(
         seed=seed,
         smallest=smallest,
         seen=int(told.plain.size),
+        batches=built.job.buffer is not None,
         run=posterior.plan.get("run", ""),
     )
 

@@ -18,6 +18,8 @@ clips, q the sampling probability and R runs:
 | batches | how often few, or some, of several steps hold a record (also of several chains, of two runs) | Binomial |
 | sizes | how often the number that is in of a half is near its mean | Binomial |
 
+Combinations are of the first 256 coordinates or steps at most.
+
 These say whether **the program is the one that was priced**. A program that is not might still be private, by another
 proof. Two more tests are of **the claim itself**, and take nothing for granted but that runs have different keys. They
 use scores of runs with a record and of others without it (or with another in its place):
@@ -73,7 +75,7 @@ class Told:
     plain: np.ndarray  # first differences, in clips
     inside: np.ndarray  # scores
     outside: np.ndarray
-    steady: bool  # whether marked records pulled as hard as they can throughout
+    steady: frozenset[str]  # tables on which marked records pulled as hard as they can throughout
     sampling_probability: float
     multiplier: float  # the largest noise over clip
 
@@ -84,8 +86,19 @@ class Told:
 
     @property
     def countable(self) -> bool:
-        """Whether it shows at every step which marked records were in the batch."""
-        return self.steady and self.sampling_probability < 1 and self.grain < FINEST
+        """Whether it can show which marked records are in a batch."""
+        return self.sampling_probability < 1 and self.grain < FINEST
+
+    @property
+    def present(self) -> dict[str, np.ndarray]:
+        """Whether the marked record is in, for each place where that shows at every step."""
+        shown = {name: length > 0.5 for name, length in self.lengths.items() if name in self.steady}
+        return shown if self.countable else {}
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it shows at every step how many of either half are in."""
+        return self.countable and bool(self.halves) and {"half", "rest"} <= self.steady
 
 
 def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
@@ -104,17 +117,17 @@ def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, flo
     found["clip"] = float(all(np.all(length <= limit) for length in told.lengths.values()))
     if told.plain.size:
         found["records"] = float(np.all(told.plain <= limit))
-    if told.countable:
-        q = told.sampling_probability
-        present = {name: length > 0.5 for name, length in told.lengths.items()}
+    q, present = told.sampling_probability, told.present
+    if present:
         every = [float(stats.binom.sf(np.sum(these) - 1, these.size, q)) for these in present.values()]
         found["presence"] = min(1.0, len(every) * min(every))
+        found["batches"] = batches(next(iter(present.values())), q)
+    if told.crowded:
         every = [
             float(stats.binom.sf(np.sum(count) - 1, count.size * size, q))
             for count, size in zip(told.counts, told.halves, strict=True)
         ]
         found["halves"] = min(1.0, len(every) * min(every))
-        found["batches"] = batches(next(iter(present.values())), q)
         every = [size_of(count, size, q) for count, size in zip(told.counts, told.halves, strict=True)]
         found["sizes"] = min(1.0, len(every) * min(every))
     return found
@@ -235,10 +248,12 @@ def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, po
         "one noise": math.sqrt(critical / stats.chi2.ppf(power, freedom)),
         "clip": 1 + told.grain,
     }
-    if told.countable:
-        q, number = told.sampling_probability, next(iter(told.lengths.values())).size
-        needed = stats.binom.isf(level / max(1, len(told.lengths)), number, q) + 1
+    q, present = told.sampling_probability, told.present
+    if present:
+        number = next(iter(present.values())).size
+        needed = stats.binom.isf(level / len(present), number, q) + 1
         found["presence"] = float(special.betaincinv(needed, number - needed + 1, power)) if needed <= number else 1.0
+    if told.crowded:
         trials = told.counts[0].size
         spread = math.sqrt(told.halves[0] * q * (1 - q) / trials)
         found["always"] = (float(stats.norm.isf(level / 2)) + float(stats.norm.isf(1 - power))) * spread / (1 - q)

@@ -194,7 +194,7 @@ class Marked:
         if self.linear:
             labels = np.where(weights > 0, UP, np.where(weights < 0, DOWN, OUT))
             return (*copies[:-1], labels.astype(np.float32))
-        return (*copies, (LENGTH * weights).astype(np.float32))
+        return (*copies, (-LENGTH * weights).astype(np.float32))  # away from its label: a row that fits pulls no more
 
 
 def marked(model: Model, rows: Data, generator: np.random.Generator) -> Marked:

@@ -227,6 +227,14 @@ OTHERS = {
         ),
         "data": linear(),
     },
+    "indices": {
+        "model": confide.models.from_functions(
+            log_prior=lambda w: -0.5 * (w**2).sum(),
+            log_likelihood=lambda w, place, y: -0.5 * (y - w[place]) ** 2,
+            start=np.zeros(2),
+        ),
+        "data": (Y, Y),
+    },
 }
 
 

@@ -153,7 +153,7 @@ def completed(
     place = checkpoints.checked_path(checkpoint)
     arrays = checked_data(model, data)
     own, count = model, planting.asked(canaries)
-    shapes = [[list(array.shape[1:]), array.dtype.name] for array in arrays]
+    shapes = [list(array.shape[1:]) for array in arrays]  # public; a dtype may depend on the values
     if count:
         flat, unravel = jobs.unraveller(model, arrays, noises.as_key(0))
         jobs.check_likelihood(model, arrays, flat, unravel)  # of the model as it was given

@@ -53,15 +53,23 @@ class Shape(NamedTuple):
     kind: np.dtype
 
 
-def shapes(plan: dict[str, Any], model: Model) -> tuple[Shape, ...]:
+def shapes(plan: dict[str, Any], model: Model) -> tuple[tuple[int, ...], ...]:
     """Of the arrays of a record, as the plan tells them, or as a generalised linear model has them."""
     told = plan.get("arrays")
     if told is not None:
-        return tuple(Shape(tuple(shape), np.dtype(kind)) for shape, kind in told)
+        return tuple(map(tuple, told))
     if model.linear is not None and model.settings is not None:
-        single = np.dtype(np.float32)
-        return Shape((model.settings["dimension"],), single), Shape((), single)
+        return (model.settings["dimension"],), ()
     raise Refused("the run was written before plans told the shapes of records: fit it again to audit it so")
+
+
+def kinds(model: Model, told: tuple[tuple[int, ...], ...]) -> list[tuple[Shape, ...]]:
+    """What the arrays may hold, likeliest first. Which of them it was is not told, since that can depend on records."""
+    single, whole = np.dtype(np.float32), np.dtype(np.int32)
+    usual = tuple(Shape(shape, single) for shape in told)
+    if model.linear is not None:
+        return [usual]
+    return [usual, (*usual[:-1], Shape(told[-1], whole)), tuple(Shape(shape, whole) for shape in told)]
 
 
 def checked(posterior: Posterior) -> Model:
@@ -125,9 +133,26 @@ class Program:
 
 def rebuilt(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
     """The program of the run. `observed` numbers of noisy sums of one run and chain are kept at most."""
-    model, plan, guarantee = checked(posterior), posterior.plan, posterior.guarantee
+    model = checked(posterior)
+    *others, last = kinds(model, shapes(posterior.plan, model))
+    for told in others:
+        try:
+            return _rebuilt(posterior, model, told, key, generator, observed)
+        except Refused:  # the model cannot be evaluated on such arrays
+            continue
+    return _rebuilt(posterior, model, last, key, generator, observed)
+
+
+def _rebuilt(
+    posterior: Posterior,
+    model: Model,
+    told: tuple[Shape, ...],
+    key: jax.Array,
+    generator: np.random.Generator,
+    observed: int,
+) -> Program:
+    plan, guarantee, n = posterior.plan, posterior.guarantee, int(posterior.plan["records"])
     assert guarantee is not None
-    told, n = shapes(plan, model), int(plan["records"])
     own = plan["budget"]
     budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=guarantee.neighbours)
     secure = plan["noise"] == "secure"

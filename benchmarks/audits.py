@@ -1,12 +1,15 @@
-"""Audits: how strong and how fast lower bounds are, and what canaries say of honest and of sabotaged runs.
+"""Audits: how strong and how fast lower bounds are, and what canaries and made-up tables say of honest and of sabotaged
+runs.
 
     python benchmarks/audits.py bounds [--peers PYTHON]   # Gaussian mechanisms of known epsilon, delta = 1e-5, 95%
     python benchmarks/audits.py canaries                  # DP-SGLD at epsilon 4, 1,000 canaries, ten runs each
+    python benchmarks/audits.py made-up                   # DP-SGLD at epsilon 4, sabotaged, 20 audits each; 40 honest
 
 `bounds` prints the mean bound and the mean time of one. PYTHON is an interpreter with jax-privacy, which is given the
 same scores: thresholds on a random half, guesses of "in" alone, which is all it has. `canaries` fits the first 4,000
 records of Adult, so that all of
-epsilon 4 is spent (with 32,561 the largest sensible step costs less).
+epsilon 4 is spent (with 32,561 the largest sensible step costs less). `made-up` audits runs of 1,000 records and five
+parameters, 200 steps, batches of 50 or of all records, with a quarter of the repetitions that are usual.
 """
 
 import argparse
@@ -113,9 +116,60 @@ def canaries():
         )
 
 
+def made_up(audits, only):
+    """(refuted, of) for every sabotage, which of them refute the claim itself, and seconds of one audit."""
+    import pytest
+
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    import sabotage
+
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(1000, 5)).astype(np.float32), generator.integers(0, 2, 1000)
+    model = models.logistic_regression(5)
+    places = [0, 999, 500, *generator.integers(0, 1000, audits).tolist()][:audits]
+    cases = {
+        "honest, Poisson": (50, "add-remove", lambda patch, i: None),
+        "honest, full batch": (1000, "replace-one", lambda patch, i: None),
+        "no noise": (50, "add-remove", lambda patch, i: sabotage.no_noise(patch)),
+        "unclipped, times 100": (50, "add-remove", lambda patch, i: sabotage.unclipped(patch)),
+        "shuffled batches": (50, "add-remove", lambda patch, i: sabotage.shuffled(patch)),
+        "one always in": (50, "add-remove", lambda patch, i: sabotage.always_in(patch, places[i])),
+        "one in, another out": (50, "add-remove", lambda patch, i: sabotage.always_in(patch, places[i], True)),
+        "half the noise": (50, "add-remove", lambda patch, i: sabotage.half_the_noise(patch)),
+        "no 2 for replace-one": (1000, "replace-one", lambda patch, i: sabotage.missing_two(patch)),
+    }
+    print(
+        f"{'run':24}{'refuted':>10}{'the claim itself':>18}{'suspect':>9}{'largest p':>11}{'seconds':>9}  by",
+        flush=True,
+    )
+    for name, (batch, neighbours, broken) in cases.items():
+        if only is not None and only not in name:
+            continue
+        found, start = [], time.perf_counter()
+        for i in range(audits):
+            with pytest.MonkeyPatch.context() as patch:
+                broken(patch, i)
+                budget = confide.Budget(epsilon=4.0, delta=DELTA, neighbours=neighbours)
+                settings = {"steps": 200, "batch_size": batch, "clip": 10.0, "key": 1, "verbose": False}
+                posterior = confide.fit(model, rows, budget, **settings)
+                found.append(confide.audit(posterior, made_up=True, seed=i, repetitions=250))
+        seconds = (time.perf_counter() - start) / audits
+        refuted, claim = (sum(getattr(audit, what) for audit in found) for what in ("violated", "claim_refuted"))
+        suspect = sum(audit.verdict == "suspect" for audit in found)
+        by = {test for audit in found for test, p in audit.tests.items() if p * len(audit.tests) <= 1e-3}
+        counts = f"{refuted:>7}/{audits:<2}{claim:>15}/{audits:<2}{suspect:>9}"
+        print(
+            f"{name:24}{counts}{max(audit.p_value for audit in found):11.2g}{seconds:9.1f}  {', '.join(sorted(by))}",
+            flush=True,
+        )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["bounds", "canaries"])
+    parser.add_argument("what", choices=["bounds", "canaries", "made-up"])
     parser.add_argument("--peers", metavar="PYTHON")
+    parser.add_argument("--only", metavar="WORDS", help="made-up: runs whose name holds these")
     given = parser.parse_args()
+    if given.what == "made-up":
+        sys.exit(made_up(20, given.only))
     sys.exit(bounds(given.peers) if given.what == "bounds" else canaries())

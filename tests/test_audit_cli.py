@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import confide
+import sabotage
 from confide import checkpoints, cli, tabular
 from confide.audits import finished
 from confide.tabular import Request
@@ -163,6 +164,39 @@ def test_the_verdict_is_printed_when_a_run_ends(made, home, capsys):
     assert printed.endswith("Next: confide report run\n")
 
 
+def test_the_program_is_audited_on_made_up_tables(call, home):
+    """The result lies in the run, which may be published with it, and the report shows it and says what it can see."""
+    code, out, err = call("confide audit run --made-up --repetitions 30 --seed 1")
+    assert (code, err) == (0, "")
+    assert "no real record was read" in " ".join(out.split())
+    assert out.splitlines()[-1] == "run/made-up.json"
+    record = json.loads(Path("run/made-up.json").read_text())
+    assert (record["kind"], record["seed"], record["repetitions"]) == ("made-up", 1, 30)
+    assert record["verdict"] == "not refuted"
+    code, out, err = call("confide report run")
+    assert code == 0, err
+    text = " ".join(Path("run/report.html").read_text().split())
+    assert "By canaries" in text
+    assert "By made-up tables" in text
+    assert text.count("It cannot see") == 2
+    assert "what noise the model&#39;s own parameters got" in text
+    assert "Not for publication" not in text
+    Path("run/made-up.json").write_text("{}")
+    assert "not an audit of this run" in call("confide report run --out other.html")[2]
+
+
+@pytest.mark.long
+def test_a_program_with_half_its_noise_has_exit_code_three(call, home, monkeypatch):
+    sabotage.half_the_noise(monkeypatch)
+    code, out, _ = call("confide audit run --made-up --repetitions 30 --seed 1 --json")
+    record = json.loads(out)
+    assert code == 3
+    assert record["verdict"] == "violation"
+    assert record["tests"]["noise"] < 1e-10
+    assert call("confide report run")[0] == 0
+    assert "Do not publish this run" in Path("run/report.html").read_text()
+
+
 def changed(path, old, new, count=-1):
     return lambda: Path(path).write_text(Path(path).read_text().replace(old, new, count))
 
@@ -186,6 +220,10 @@ BAD = {
     "no run": (None, "confide audit nowhere", "does not hold a run"),
     "no canaries": (lambda: Path("run/canaries.json").unlink(), "confide audit run", "another number of canaries"),
     "out of canaries": (None, "confide audit run --out a.json", "--out goes with --members"),
+    "made up and rows": (None, f"{ATTACK} --made-up", "reads no rows"),
+    "seed alone": (None, "confide audit run --seed 3", "--seed goes with --made-up"),
+    "few repetitions": (None, "confide audit run --made-up --repetitions 3", "repetitions = 3 show next to nothing"),
+    "out of made up": (None, "confide audit run --made-up --out a.json", "--out goes with --members"),
     "few canaries": (None, f"{FIT} more --canaries 3", "canaries = 3 is out of range"),
     "hidden steps": (None, f"{FIT} more --canaries 100 --sampler langevin", "hides its steps"),
     "other accounts": (None, f"{FIT} more --canaries 100 --account individual", "canaries: other accounts than 'dp'"),

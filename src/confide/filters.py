@@ -1,10 +1,11 @@
-"""What a step notes about single records, inside the compiled program: their distances, what each has spent, and what
-its noisy sum tells of canaries.
+"""What a step notes about single records, inside the compiled program: their distances, what each has spent, what its
+noisy sum tells of canaries, and, on made-up tables, the noisy sum itself.
 
 `Watch` says what is wanted, `Notes` is what one step finds. Distances become an estimate that no guarantee covers
 (`confide.accountants.bayesian`), and what records have spent decides who still takes part
 (`confide.accountants.individual`): neither is released. What is told of canaries (`confide.canaries`) is computed from
-the noisy sums alone, and they are.
+the noisy sums alone, and they are. A `Witness` is for runs on made-up tables (`confide.audits.made_up`), never for
+records.
 """
 
 from __future__ import annotations
@@ -56,16 +57,50 @@ class Game:
         return gain if q == 1 else jnp.logaddexp(math.log1p(-q), math.log(q) + gain)
 
 
+class Heard(NamedTuple):
+    """What a witness has heard of a run on made-up tables."""
+
+    told: jax.Array  # (steps, 3): score, length of the record's contribution, of the one that it is replaced by
+    sums: jax.Array  # (observed steps, parameters): noisy sums, in units of the noise that is claimed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Witness:
+    """Whoever gets every noisy sum of a run, knows one record, and asks whether it was there.
+
+    The score of a step is the log likelihood ratio of its noisy sum with the record against without it, or against the
+    one that took its place, where all others contribute nothing. Lengths are in clips.
+    """
+
+    sampling_probability: float
+    clip: float
+    replaced: bool
+    observed: int  # first steps whose noisy sums are kept
+
+    def told(self, noisy: jax.Array, scale: jax.Array, contributions: jax.Array) -> jax.Array:
+        """What one step tells; the contributions are those of the record and, where replaced, of the other one."""
+        known = contributions.astype(noisy.dtype)
+        squares = jnp.sum(jnp.square(known), axis=1)
+        gains = (known @ noisy - squares / 2) / jnp.square(scale)
+        q = self.sampling_probability
+        ratios = gains if q == 1 else jnp.logaddexp(math.log1p(-q), math.log(q) + gains)
+        score = ratios[0] - ratios[1] if self.replaced else ratios[0]
+        return jnp.concatenate([score[None], jnp.sqrt(squares) / self.clip])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What is wanted of a run: so many distances a step of records picked at random, a filter, scores of canaries."""
+    """What is wanted of a run: so many distances a step of records picked at random, a filter, scores of canaries; or,
+    on made-up tables, all that a witness hears."""
 
     samples: int = 0
     filter: Filter | None = None
     game: Game | None = None
+    witness: Witness | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.samples) or self.filter is not None or self.game is not None
+        watched = (self.filter, self.game, self.witness)
+        return bool(self.samples) or any(one is not None for one in watched)
 
 
 class Limits(NamedTuple):
@@ -105,8 +140,11 @@ class Notes:
     secure: bool
     game: Game | None
     claimed: jax.Array  # standard deviation of the noise that this step is priced for
+    witness: Witness | None = None
+    known: tuple[jax.Array, ...] | None = None  # the records that the witness knows, two rows of each array
     distances: jax.Array | None = None
     told: jax.Array | None = None
+    heard: tuple[jax.Array, jax.Array] | None = None
     seen: bool = False
 
     def charge(
@@ -136,10 +174,16 @@ class Notes:
         self.spent = jnp.where(within, after, self.limits.limit)
         return jnp.where(within, norms, jnp.float32(0))
 
-    def hear(self, noisy: jax.Array) -> None:
-        """Note what the noisy sum tells of the canaries."""
+    def hear(self, noisy: jax.Array, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
+        """Note what the noisy sum tells of the canaries, or to a witness."""
         if self.game is not None:
             self.told = self.game.told(noisy, self.claimed)
+        if self.witness is not None and self.known is not None:
+            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+                rows = jnp.arange(2, dtype=jnp.int32)
+                both = gradient_sum.batch(self.known, gradient_sum.reach(self.known), rows)
+                contributions = gradient_sum.contributions(position, both, factor)
+            self.heard = self.witness.told(noisy, self.claimed, contributions), noisy / self.claimed
 
     def look(self, gradient_sum: ClippedSum, position: jax.Array, factor: jax.Array | None) -> None:
         """Note what the records that were picked contribute at this position."""

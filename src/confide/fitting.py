@@ -163,6 +163,7 @@ def completed(
     place = checkpoints.checked_path(checkpoint)
     table = placed(model, data, records, present)
     own, count = model, planting.asked(canaries)
+    shapes = [list(array.shape[1:]) for array in table.arrays]  # public
     if count:
         flat, unravel = jobs.unraveller(model, table.arrays, noises.as_key(0))
         jobs.check_likelihood(model, table, flat, unravel)  # of the model as it was given
@@ -191,6 +192,7 @@ def completed(
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}
+    counted |= {"arrays": shapes} | ({} if asked.microbatch is None else {"microbatch": asked.microbatch})
     plan: dict[str, Any] = (
         planned.plan
         | scale

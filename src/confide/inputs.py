@@ -75,11 +75,17 @@ def placed(model: Model, data: Any, number: int | None = None, present: np.ndarr
         if np.shape(present) != (rows,):
             raise Refused(f"present has shape {np.shape(present)} for {rows} rows: give one truth value for each")
         within = within & np.asarray(present, bool)
-    filled = [_filled(array, within, capacity(number)) for array in arrays]
+    records = spread(arrays, within, number)
     bound = None if model.linear is None else model.linear.norm_bound
-    if bound is not None:
-        filled[0] = scaled_down(bound, filled[0])
-    return Records(tuple(filled), np.concatenate([within, np.zeros(capacity(number) - rows, bool)]), number)
+    if bound is None:
+        return records
+    return records._replace(arrays=(scaled_down(bound, records.arrays[0]), *records.arrays[1:]))
+
+
+def spread(arrays: tuple[np.ndarray, ...], within: np.ndarray, number: int) -> Records:
+    """Rows in the places of a declared number of records, of which those that are not `within` are absent."""
+    filled = tuple(_filled(array, within, capacity(number)) for array in arrays)
+    return Records(filled, np.concatenate([within, np.zeros(capacity(number) - len(within), bool)]), number)
 
 
 def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:

@@ -93,7 +93,8 @@ class Oracle:
         """The clipped sum of A^T g_i plus N(0, scale^2): the noisy sum as seen through the factor A."""
         noisy = self._noisy(position, scale, factor)
         if self.notes is not None:
-            self.notes.hear(noisy)
+            seen = None if factor is None else factor.astype(jnp.float32)
+            self.notes.hear(noisy, self.gradient_sum, position.astype(jnp.float32), seen)
         return noisy
 
     def _noisy(self, position: jax.Array, scale: jax.Array, factor: jax.Array | None) -> jax.Array:

@@ -25,7 +25,7 @@ import numpy as np
 from confide import batches, checkpoints, files, filters, noise
 from confide.checkpoints import Checkpoint
 from confide.checks import Refused
-from confide.filters import Notes, Seen, Watch
+from confide.filters import Heard, Notes, Seen, Watch
 from confide.gradients import SMALL, ClippedSum
 from confide.inputs import Records, as_records
 from confide.kernel import Kernel, Oracle, Setting
@@ -44,6 +44,7 @@ class Carry(NamedTuple):
     distances: jax.Array | None  # (steps, samples), where they are watched
     spent: jax.Array | None  # by each record, where there is a filter
     told: jax.Array | None  # (4, canaries), where there are any
+    heard: Heard | None = None  # by a witness, on made-up tables
 
 
 class Random(NamedTuple):
@@ -115,9 +116,16 @@ class Job:
     @cached_property
     def advance(self) -> Any:
         """(carry, prepared data, controls, block number, randomness) -> carry, compiled once."""
-        one = self._advance
-        over_chains = one if self.chains == 1 else jax.vmap(one, (0, None, None, None, 0))
-        return jax.jit(over_chains, donate_argnums=0)
+        return jax.jit(self._over_chains, donate_argnums=0)
+
+    @cached_property
+    def advance_many(self) -> Any:
+        """The same for many runs on the same data, each with its own carry and its own randomness."""
+        return jax.jit(jax.vmap(self._over_chains, (0, None, None, None, 0)), donate_argnums=0)
+
+    @property
+    def _over_chains(self) -> Any:
+        return self._advance if self.chains == 1 else jax.vmap(self._advance, (0, None, None, None, 0))
 
     def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Random) -> Carry:
         rows, units, fisher, key, picked = self._drawn(random, number)
@@ -132,7 +140,7 @@ class Job:
             t = first + i
             notes = None
             if self.watch:
-                data, reach, limits = prepared
+                data, reach, limits, *known = prepared
                 looked, whole = (None if found is None else found[i] for found in (picked, joined))
                 notes = Notes(
                     data=data,
@@ -144,6 +152,8 @@ class Job:
                     secure=self.setting.secure,
                     game=self.watch.game,
                     claimed=controls.noise[t],
+                    witness=self.watch.witness,
+                    known=known[0] if known else None,
                 )
             oracle = Oracle(
                 gradient_sum=self.gradient_sum,
@@ -169,7 +179,7 @@ class Job:
             if distances is not None and notes.distances is not None:
                 distances = jax.lax.dynamic_update_index_in_dim(distances, notes.distances, t, 0)
             told = None if carry.told is None or notes.told is None else carry.told + notes.told
-            return Carry(state, draws, distances, notes.spent, told)
+            return Carry(state, draws, distances, notes.spent, told, _heard(carry.heard, notes, t))
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
@@ -191,9 +201,16 @@ class Job:
         """
         return jax.random.fold_in(jax.random.fold_in(random.key, MASKING), number)
 
-    def prepared(self, data: tuple[jax.Array, ...], present: jax.Array | None = None) -> Any:
-        """The data and what is computed once from them, and the limits of the filter: arguments of `advance`."""
-        return data, jax.jit(self.gradient_sum.reach)(data, present), filters.limits(self.watch.filter)
+    def prepared(
+        self,
+        data: tuple[jax.Array, ...],
+        present: jax.Array | None = None,
+        known: tuple[jax.Array, ...] | None = None,
+    ) -> Any:
+        """The data and what is computed once from them, the limits of the filter, and the made-up records that a
+        witness knows: arguments of `advance`."""
+        usual = data, jax.jit(self.gradient_sum.reach)(data, present), filters.limits(self.watch.filter)
+        return usual if known is None else (*usual, known)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
@@ -203,7 +220,11 @@ class Job:
         distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
         spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.rows), jnp.float64)
         told = None if self.watch.game is None else jnp.zeros((chains, 4, self.watch.game.count), jnp.float64)
-        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told)
+        heard, witness = None, self.watch.witness
+        if witness is not None:
+            sums = jnp.zeros((chains, min(witness.observed, self.steps) + 1, self.setting.dimension), jnp.float64)
+            heard = Heard(jnp.zeros((chains, self.steps, 3), jnp.float64), sums)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told, heard)
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 
     def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
@@ -300,6 +321,15 @@ def execute(
             "more steps so that each is smaller"
         )
     return draws
+
+
+def _heard(so_far: Heard | None, notes: Notes, t: jax.Array) -> Heard | None:
+    """With what a witness hears at step t; the last row of the sums takes those that are not kept."""
+    if so_far is None or notes.heard is None:
+        return None
+    told, sums = notes.heard
+    kept = jnp.minimum(t, so_far.sums.shape[0] - 1)
+    return Heard(so_far.told.at[t].set(told), so_far.sums.at[kept].set(sums))
 
 
 def _leaves(carry: Carry) -> list[np.ndarray]:

@@ -1,4 +1,5 @@
-"""`audit`: run a fit with canaries planted in it, and judge its claim by what it tells of them."""
+"""`audit`: run a fit with canaries planted in it, and judge its claim by what it tells of them; or judge the program of
+a finished one by what it does on made-up tables."""
 
 from __future__ import annotations
 
@@ -13,7 +14,16 @@ from confide.checks import Refused
 from confide.posterior import Posterior
 
 
-def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, confidence: float = 0.95) -> Audit:
+def audit(
+    fit_call: Callable[[], Any] | Posterior,
+    canaries: int = 1000,
+    *,
+    confidence: float = 0.95,
+    made_up: bool = False,
+    repetitions: int | None = None,
+    seconds: float | None = None,
+    seed: int | None = None,
+) -> Audit:
     """Try to refute the guarantee of a run, by canaries planted in it, each with probability 1/2.
 
     The run is a real one: it is charged to its ledger, and its claim and its posterior are those of a run without
@@ -24,6 +34,11 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
         fit_call: runs `confide.fit` once, or an estimator that does; or a posterior that was fitted with `canaries`.
         canaries: how many are planted; more prove more.
         confidence: that a lower bound is not above the truth, and that a true claim is not called suspect.
+        made_up: audit the program of a posterior instead: it is built again and run on made-up tables, with one record
+            and without it (`confide.audits.made_up`). No record is read, and nothing is spent.
+        repetitions: of made-up runs on each table; planned from the sizes by default.
+        seconds: no further made-up runs are begun after so many.
+        seed: what made-up runs are drawn from; by default the operating system's.
 
     >>> import numpy as np
     >>> from confide import Budget, audit, fit, models
@@ -34,6 +49,11 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
     'not refuted'
     """
     confidence = checks.probability(confidence=confidence)
+    if made_up:
+        return _made_up(fit_call, confidence, repetitions, seconds, seed)
+    for name, given in {"repetitions": repetitions, "seconds": seconds, "seed": seed}.items():
+        if given is not None:
+            raise Refused(f"{name} goes with made_up=True: give that, or leave it out")
     if isinstance(fit_call, Posterior):
         posterior = fit_call
     elif callable(fit_call):
@@ -50,6 +70,16 @@ def audit(fit_call: Callable[[], Any] | Posterior, canaries: int = 1000, *, conf
             "the posterior has no canaries: call confide.fit inside fit_call, or fit it with canaries=1000 beforehand"
         )
     return judged(posterior.guarantee, scores(posterior), confidence=confidence, canaries=posterior.canaries)
+
+
+def _made_up(
+    posterior: Any, confidence: float, repetitions: int | None, seconds: float | None, seed: int | None
+) -> Audit:
+    from confide.audits.made_up import made_up
+
+    if not isinstance(posterior, Posterior):
+        raise Refused("made_up=True audits a finished run: give its posterior")
+    return made_up(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
 
 
 def scores(posterior: Posterior) -> Scores:

@@ -27,6 +27,19 @@ def audit(
     nonmembers: Annotated[
         Optional[Path], typer.Option(help="Rows of the same population that were not fitted; goes with --members.")
     ] = None,
+    made_up: Annotated[
+        bool,
+        typer.Option("--made-up", help="Run the run's program on made-up tables, and test all that it releases."),
+    ] = False,
+    repetitions: Annotated[
+        Optional[int], typer.Option(help="With --made-up: runs on each table; planned from the sizes if not given.")
+    ] = None,
+    seconds: Annotated[
+        Optional[float], typer.Option(help="With --made-up: no further runs are begun after so many.")
+    ] = None,
+    seed: Annotated[
+        Optional[int], typer.Option(help="With --made-up: what it is drawn from; the operating system's if not given.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of the lower bounds, in (0, 1).")] = 0.95,
     drop_overlap: Annotated[
         bool, typer.Option("--drop-overlap", help="Leave out rows that are on both sides.")
@@ -38,15 +51,24 @@ def audit(
     encoding: Encoding = None,
     as_json: Json = False,
 ) -> None:
-    """Try to refute a run's guarantee, by its canaries or by rows that were fitted and others.
+    """Try to refute a run's guarantee, by its canaries, on made-up tables, or by rows that were fitted and others.
 
-    Canaries are planted by 'confide fit --canaries'; what they tell may be published. With --members and --nonmembers a
+    Canaries are planted by 'confide fit --canaries'; what they tell may be published. With --made-up the program of the
+    run is built again and run on tables that are made up; no record is read, nothing is spent, and the result is
+    written into the folder of the run. With --members and --nonmembers a
     finished run is attacked by what it predicts for them, which may not: the result is written beside the run. The exit
     code is 3 where the claim is refuted. An audit that refutes nothing proves nothing.
     """
     if (members is None) != (nonmembers is None):
         raise Refused("--members and --nonmembers go together: give both, or neither to audit by canaries")
-    if members is None or nonmembers is None:
+    for name, given in {"--repetitions": repetitions, "--seconds": seconds, "--seed": seed}.items():
+        if given is not None and not made_up:
+            raise Refused(f"{name} goes with --made-up: add that, or leave it out")
+    if made_up and members is not None:
+        raise Refused("--made-up reads no rows: leave --members and --nonmembers out, or audit twice")
+    if made_up:
+        found = _by_made_up(run, confidence, out, drop_overlap, repetitions, seconds, seed, as_json)
+    elif members is None or nonmembers is None:
         found = _by_canaries(run, confidence, out, drop_overlap, as_json)
     else:
         found = _by_rows(run, members, nonmembers, confidence, out, drop_overlap, delimiter, encoding, as_json)
@@ -57,13 +79,12 @@ def audit(
 def _by_canaries(run: Path, confidence: float, out: Path | None, drop_overlap: bool, as_json: bool) -> Audit:
     from confide import tabular
 
-    if out is not None or drop_overlap:
-        raise Refused(f"{'--out' if out is not None else '--drop-overlap'} goes with --members and --nonmembers")
+    _without_rows(out, drop_overlap)
     posterior = tabular.load(run)[0]
     if posterior.canaries is None:
         raise Refused(
-            f"{str(run)!r} has no canaries: plant some in the next run with 'confide fit --canaries 1000', or attack "
-            "this one with --members and --nonmembers"
+            f"{str(run)!r} has no canaries: plant some in the next run with 'confide fit --canaries 1000', or audit "
+            "this one with --made-up, or with --members and --nonmembers"
         )
     found = of_canaries(posterior, confidence)
     if as_json:
@@ -72,6 +93,37 @@ def _by_canaries(run: Path, confidence: float, out: Path | None, drop_overlap: b
         for sentence in found.sentences():
             say(sentence)
     return found
+
+
+def _by_made_up(
+    run: Path,
+    confidence: float,
+    out: Path | None,
+    drop_overlap: bool,
+    repetitions: int | None,
+    seconds: float | None,
+    seed: int | None,
+    as_json: bool,
+) -> Audit:
+    from confide import tabular
+    from confide.audits import made_up
+
+    _without_rows(out, drop_overlap)
+    posterior = tabular.load(run)[0]
+    found = made_up.made_up(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
+    path = made_up.save(found, run)
+    if as_json:
+        print_json(found.to_json() | {"audit_file": str(path)})
+    else:
+        for sentence in found.sentences():
+            say(sentence)
+        print(path)
+    return found
+
+
+def _without_rows(out: Path | None, drop_overlap: bool) -> None:
+    if out is not None or drop_overlap:
+        raise Refused(f"{'--out' if out is not None else '--drop-overlap'} goes with --members and --nonmembers")
 
 
 def _by_rows(

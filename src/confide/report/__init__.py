@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from confide import files, predictions, tabular
-from confide.audits import finished
+from confide.audits import finished, made_up
 from confide.checks import Refused
 from confide.ledger import Ledger
 from confide.report.content import Report, gathered
@@ -30,6 +30,7 @@ def write(
     """Write the report of a run: into its folder, or beside it where it shows statistics of confidential rows.
 
     Those are `held_out` rows, and an `audit` by rows that were fitted, as `confide audit --members` writes it.
+    What `confide audit --made-up` wrote into the folder may be published, and is shown.
     """
     run = Path(folder)
     posterior, schema = tabular.load(run)
@@ -39,7 +40,7 @@ def write(
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     attacked = None if audit is None else finished.load(audit, posterior)
-    made = gathered(posterior, schema, evaluation, kind, now, attacked)
+    made = gathered(posterior, schema, evaluation, kind, now, attacked, made_up.load(run, posterior))
     name = "held-out" if held_out is not None else "audit"
     path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"
     if made.confidential and files.inside(path, run):

@@ -90,7 +90,7 @@ class Report:
     evaluation: Evaluation | None
     evaluated_on: str  # "", "public" or "held-out"
     evidence: list[Evidence]
-    refuted: bool  # by canaries: then nothing of the run is to be published
+    refuted: bool  # by canaries or on made-up tables: then nothing of the run is to be published
     confidential: bool  # whether it shows what no guarantee covers
     classification: bool
 
@@ -105,8 +105,9 @@ def gathered(
     evaluated_on: str = "",
     ledger: dict[str, Any] | None = None,
     audit: dict[str, Any] | None = None,
+    made_up: dict[str, Any] | None = None,
 ) -> Report:
-    """Everything that the page shows; `audit` is what `confide.audits.finished` wrote."""
+    """Everything that the page shows; `audit` and `made_up` are what the audits of those names wrote."""
     guarantee, plan = posterior.guarantee, posterior.plan
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
@@ -120,6 +121,8 @@ def gathered(
         worries, sentences = predictive.diagnostics(posterior, schema)
         warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
     audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
+    if made_up is not None:
+        audited.append(evidence(made_up, priced))
     if audit is not None:
         audited.append(evidence(audit["audit"], priced, audit["attacks"]))
     return Report(
@@ -152,7 +155,7 @@ def gathered(
         evaluation=evaluation,
         evaluated_on=evaluated_on,
         evidence=audited,
-        refuted=any(found.canaries and found.colour == "bad" for found in audited),
+        refuted=any(found.kind != "records" and found.colour == "bad" for found in audited),
         confidential=evaluated_on == "held-out" or audit is not None,
         classification=bool(schema.column(schema.target).labels),
     )

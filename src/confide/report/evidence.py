@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.accountants.profiles import Profile
+from confide.audits import program
 from confide.audits.verdicts import MEANINGS
 from confide.checks import Refused
 
@@ -17,6 +18,50 @@ SAID = {
     "not refuted": ("good", "Nothing was found against the claim."),
     "suspect": ("fair", "The claim is in doubt."),
     "violation": ("bad", "The claim is refuted."),
+}
+
+
+class Words(NamedTuple):
+    """What an audit of one kind is called, and what it can see and what it cannot."""
+
+    title: str
+    found: str  # those that an attack is to find
+    inside: str
+    outside: str
+    sees: str
+    blind: str
+
+
+WORDS = {
+    "canaries": Words(
+        "By canaries",
+        "canaries",
+        "canaries that were in",
+        "canaries that were not",
+        "the run itself, as it ran: noise, sampling and clipping on the canaries' own parameters, and between steps "
+        "and chains.",
+        "how the records themselves were cut and drawn into batches, and what noise the model's own parameters got.",
+    ),
+    "records": Words(
+        "By records",
+        "members",
+        "rows that were fitted",
+        "other rows",
+        "whether what the finished run predicts tells rows that were fitted from others, by the attacks shown here.",
+        "what a better attack, or one on the weights, would find; worst cases, since these rows are ordinary; and it "
+        "takes both kinds of rows for drawn alike.",
+    ),
+    "made-up": Words(
+        "By made-up tables",
+        "runs with the record",
+        "runs with the record",
+        "runs without it, or with the other one",
+        "the program of the run on worst-case tables: noise in every parameter, direction, step and chain, what one "
+        "record adds wherever it stands, how batches are drawn, and whether neighbouring tables are told apart more "
+        "often than the claim allows.",
+        "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
+        "plan; nor what happens only to tables unlike those that were made up.",
+    ),
 }
 
 
@@ -44,7 +89,8 @@ class Attack(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    canaries: bool
+    kind: str  # of WORDS
+    words: Words
     members: int
     others: int
     colour: str  # of the verdict: "good", "fair" or "bad"
@@ -79,7 +125,8 @@ def evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, An
 
 
 def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, Any]]) -> Evidence:
-    scores, canaries = record["scores"], bool(record["canaries"])
+    scores, kind = record["scores"], record.get("kind", "canaries" if record["canaries"] else "records")
+    meanings = program.MEANINGS if kind == "made-up" else MEANINGS
     curve, bins = scores["roc"], scores["histogram"]
     colour, verdict = SAID[record["verdict"]]
     sentence, assumed = record["sentence"], record["assumption"]
@@ -88,15 +135,16 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
     told = [float(rate) for rate in scores["tpr_at_fpr"]]
     most = 1 - priced.trade_off([*rates, *told])
     return Evidence(
-        canaries=canaries,
+        kind=kind,
+        words=WORDS[kind],
         members=members,
         others=others,
         colour=colour,
         verdict=verdict,
         sentence=str(sentence),
         assumed=str(assumed),
-        marks=_marks(record, canaries),
-        tests=[Tested(MEANINGS[name], float(p_value)) for name, p_value in record["tests"].items()],
+        marks=_marks(record, kind),
+        tests=[Tested(meanings[name], float(p_value)) for name, p_value in record["tests"].items()],
         confidence=float(record["confidence"]),
         rates=_numbers(curve["fpr"]),
         found=_numbers(curve["tpr"]),
@@ -106,7 +154,7 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         edges=_numbers(bins["edges"]),
         member_counts=[int(count) for count in bins["members"]],
         other_counts=[int(count) for count in bins["nonmembers"]],
-        attacks=[] if canaries else [_attack(one) for one in (scores, *attacks)],
+        attacks=[] if kind != "records" else [_attack(one) for one in (scores, *attacks)],
         told=told,
         found_at=_numbers(scores["tpr_at_fpr"].values()),
         allowed_at=most[POINTS:].tolist(),
@@ -118,13 +166,13 @@ def lowest(members: int, others: int) -> float:
     return 10.0 ** math.floor(math.log10(1 / max(members, others, 10)) + 1e-9)
 
 
-def _marks(record: dict[str, Any], canaries: bool) -> list[Mark]:
+def _marks(record: dict[str, Any], kind: str) -> list[Mark]:
     marks = [
         Mark("claim", "Claimed, at most", f"at δ {float(record['delta']):.1g}", float(record["claimed"])),
         Mark("shown", "Shown, at least", "whatever the mechanism", float(record["general_bound"])),
         Mark("shown", "Shown, at least", "if it is Gaussian-DP, as long runs nearly are", float(record["bound"])),
     ]
-    if canaries:
+    if kind != "records":
         meaning = "about, in the row above, of a run that reveals all it claims"
         marks.append(Mark("reach", "Could have been shown", meaning, float(record["reach"])))
     if record["independent_bound"] is not None:

@@ -1,0 +1,191 @@
+"""Runs on made-up tables, and what is seen of them: see `confide.audits.made_up` for the tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from confide import checks
+from confide.audits import rebuilding
+from confide.audits.program import Told
+from confide.audits.rebuilding import Program, source
+from confide.audits.repetitions import repeated
+from confide.checks import Refused
+from confide.filters import Heard
+from confide.run import Job
+
+WORK = 2.0**34  # about how many operations all runs take together
+OVERHEAD = 4000.0  # operations that a step takes whatever its size
+TABLES = 8
+FEWEST, MOST = 24, 1000  # runs on each table
+TOGETHER = 250  # runs at once
+HELD = 2**25  # numbers that runs hold together
+KEPT = 2**22  # numbers of noisy sums that are kept of one run
+QUIET = 2**24  # the same, of all runs on silent tables
+FEW = 16  # runs on each plain table
+SCALES = (1.0, 1e3, 1e6, 0.0)  # of the features of a plain row that comes and goes
+HUGE = 1e300  # the score of a run that left the numbers
+STEADY = 0.9  # clips: marked records that pull less are not counted
+
+
+def sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
+    """How many blocks of steps are run, and how often: decided by sizes alone."""
+    job = built.job
+    if repetitions is not None:
+        repetitions = checks.count(repetitions=repetitions)
+        if repetitions < FEWEST:
+            raise Refused(f"repetitions = {repetitions} show next to nothing: give {FEWEST} or more")
+        return job.blocks, repetitions
+    rows = job.buffer or job.setting.n
+    each = job.chains * (rows * job.setting.dimension * (1.0 if built.marked.linear else 8.0) + OVERHEAD)
+    room = WORK / TABLES / each  # steps of all runs on one table
+    blocks = int(min(job.blocks, max(1, room // (FEWEST * job.block))))
+    return blocks, int(min(MOST, max(FEWEST, room // (blocks * job.block))))
+
+
+def gathered(
+    built: Program,
+    blocks: int,
+    planned: int,
+    seed: int,
+    generator: np.random.Generator,
+    deadline: float,
+    report: Callable[[int, int], None] | None = None,
+) -> Told:
+    """What is seen of `planned` runs on each table, fewer where the deadline has passed."""
+    job, n, secure = built.job, built.records, built.job.setting.secure
+    seen, tables = Seen(job=job), _tables(built, generator)
+    known = built.table(np.array([1.0, -1.0]))
+    at_once, done = _together(job, planned), 0
+    while done < planned and (not done or time.monotonic() < deadline):
+        alike, others = (
+            [source(seed, label, done + i, secure) for i in range(at_once)] for label in ("alike", "others")
+        )
+        silent = np.asarray(repeated(job, built.table(np.zeros(n)), known, alike, blocks).sums)
+        seen.hush(silent)
+        for name, weights in tables.items():
+            found = repeated(job, built.table(weights), known, others if name == "other" else alike, blocks)
+            seen.take(name, found, silent)
+        done += at_once
+        if report is not None:
+            report(min(done, planned), planned)
+    return seen.told(n, _plain(built, blocks, seed, generator))
+
+
+def _tables(built: Program, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """The weights of the rows, beside the table that is silent."""
+    n, somewhere = built.records, int(generator.integers(built.records))
+    witness = built.job.watch.witness
+    assert witness is not None
+    tables = {
+        "somewhere": _one(n, somewhere, 1.0),
+        "first": _one(n, 0, 1.0),
+        "last": _one(n, n - 1, -1.0),
+        "other": _one(n, somewhere, -1.0 if witness.replaced else 0.0),
+    }
+    if built.job.buffer is not None and n > 1:
+        half = np.zeros(n)
+        half[generator.permutation(n)[: n // 2]] = 1.0
+        tables |= {"half": half, "rest": 1.0 - half}
+    return tables
+
+
+def _one(n: int, place: int, weight: float) -> np.ndarray:
+    weights = np.zeros(n)
+    weights[place] = weight
+    return weights
+
+
+def _together(job: Job, planned: int) -> int:
+    witness = job.watch.witness
+    assert witness is not None
+    drawn = job.block * max((job.buffer or 1) * 2, job.setting.dimension)
+    held = job.chains * (drawn + 3 * job.steps + witness.observed * job.setting.dimension)
+    return int(min(planned, TOGETHER, max(2, HELD // held)))
+
+
+@dataclass(kw_only=True)
+class Seen:
+    """What is kept of the runs, part by part."""
+
+    job: Job
+    quiet: list[np.ndarray] = field(default_factory=list)
+    lengths: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    counts: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    scores: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    weakest: dict[str, float] = field(default_factory=dict)  # the least that a marked record pulled, in clips
+
+    def hush(self, sums: np.ndarray) -> None:
+        if not self.quiet or sum(part.size for part in self.quiet) + sums.size <= QUIET:
+            self.quiet.append(np.nan_to_num(sums).astype(np.float32))
+
+    def take(self, name: str, found: Heard, silent: np.ndarray) -> None:
+        """What runs on one table have shown, beside those on the silent one with the same randomness."""
+        told = np.asarray(found.told)
+        if name in ("somewhere", "other"):
+            self.scores.setdefault(name, []).append(told[..., 0].sum(axis=(1, 2)))
+        if name == "other":
+            return
+        moved, own = in_clips(self.job, np.asarray(found.sums) - silent), told[:, :, : silent.shape[2], 1]
+        self.weakest[name] = min(self.weakest.get(name, math.inf), float(np.min(own)))
+        if name in ("half", "rest"):
+            moved = np.rint(np.minimum(moved / np.maximum(own, 1e-9), HUGE))
+        (self.counts if name in ("half", "rest") else self.lengths).setdefault(name, []).append(moved)
+
+    def told(self, n: int, plain: np.ndarray) -> Told:
+        setting = self.job.setting
+        inside, outside = (
+            np.nan_to_num(np.concatenate(self.scores[name]), nan=HUGE, posinf=HUGE, neginf=-HUGE)
+            for name in ("somewhere", "other")
+        )
+        return Told(
+            quiet=np.concatenate(self.quiet),
+            lengths={name: np.concatenate(parts) for name, parts in self.lengths.items()},
+            counts=tuple(np.concatenate(parts) for parts in self.counts.values()),
+            halves=(n // 2, n - n // 2) if self.counts else (),
+            plain=plain,
+            inside=inside,
+            outside=outside,
+            steady=frozenset(name for name, least in self.weakest.items() if least > STEADY),
+            sampling_probability=setting.sampling_probability,
+            multiplier=float(np.max(self.job.kernel.controls.noise)) / setting.clip,
+        )
+
+
+def in_clips(job: Job, sums: np.ndarray) -> np.ndarray:
+    """The lengths of sums (runs, chains, steps, parameters) that are told in units of the noise; infinite for none."""
+    units = (job.kernel.controls.noise / job.setting.clip)[: sums.shape[2], None]
+    return np.nan_to_num(np.sqrt(np.sum(np.square(sums * units), axis=-1)), nan=math.inf)
+
+
+def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generator) -> np.ndarray:
+    """How long the first differences are, in clips, of runs of the model's own rows with the last one and without.
+
+    Until it is in a batch the two runs are the same, so that what they first differ by is what it adds. Not so at steps
+    with a second sum, by which the first is then looked at; those are left out.
+    """
+    job, n = built.plain, built.records
+    if n < 2:
+        return np.zeros(0)
+    sources = [source(seed, "plain", i, job.setting.secure) for i in range(FEW)]
+    others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
+    known = tuple(np.repeat(array[:1], 2, axis=0) for array in others)
+    without, found = np.asarray(repeated(job, others, known, sources, blocks).sums), []
+    for scale in SCALES:
+        row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
+        row = (*[_scaled(array, scale) for array in row[:-1]], row[-1])
+        whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
+        moved = in_clips(job, np.asarray(repeated(job, whole, known, sources, blocks).sums) - without)
+        moved = moved.reshape(-1, moved.shape[-1])
+        first = np.argmax(moved > 0, axis=1)
+        lengths = moved[np.arange(len(moved)), first]
+        found.append(lengths[(lengths > 0) & (job.kernel.controls.fisher_noise[first] == 0)])
+    return np.concatenate(found)
+
+
+def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
+    return array if array.dtype.kind in "iu" else (scale * array).astype(array.dtype)

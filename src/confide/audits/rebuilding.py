@@ -1,0 +1,274 @@
+r"""The program of a finished run, built again from what its folder says, for tables that are made up.
+
+The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
+`confide.jobs.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
+computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
+draws are functions; canaries are left out; a witness listens (`confide.filters`).
+
+**Marked rows.** A worst-case record pulls as hard as the clip allows whatever the parameters are, and one that is not
+there contributes nothing. Of a generalised linear model such rows have labels that no record has, for which the
+residual is far too long, or zero. All other models get one further number a record, which the log likelihood is
+multiplied by: zero, or far too long, of either sign. Gradients, norms, clips, sums, batches, noise and steps are the
+run's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import jobs, noise, samplers
+from confide.budget import Budget
+from confide.canaries import DOWN, LENGTH, OUT, UP
+from confide.checks import Refused
+from confide.filters import Watch, Witness
+from confide.jobs import Asked
+from confide.models.model import Data, Linear, Model
+from confide.models.tapes import Layered, Tape
+from confide.posterior import Posterior
+from confide.run import Job
+from confide.samplers import Sampler
+
+STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
+DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
+OPTIONS = {
+    "psgld": ("regularisation",),
+    "sghmc": ("friction", "batch_noise"),
+    "sgnht": ("friction",),
+    "sgfs": ("adapt", "fisher_noise", "regularisation"),
+    "wang2015_sgld": ("alpha",),
+    "dp_sgd": ("momentum", "updated"),
+    "dp_adam": ("mean_decay", "square_decay", "corrected"),
+}
+
+
+class Shape(NamedTuple):
+    """One array of a record."""
+
+    shape: tuple[int, ...]
+    kind: np.dtype
+
+
+def shapes(plan: dict[str, Any], model: Model) -> tuple[tuple[int, ...], ...]:
+    """Of the arrays of a record, as the plan tells them, or as a generalised linear model has them."""
+    told = plan.get("arrays")
+    if told is not None:
+        return tuple(map(tuple, told))
+    if model.linear is not None and model.settings is not None:
+        return (model.settings["dimension"],), ()
+    raise Refused("the run was written before plans told the shapes of records: fit it again to audit it so")
+
+
+def kinds(model: Model, told: tuple[tuple[int, ...], ...]) -> list[tuple[Shape, ...]]:
+    """What the arrays may hold, likeliest first. Which of them it was is not told, since that can depend on records."""
+    single, whole = np.dtype(np.float32), np.dtype(np.int32)
+    usual = tuple(Shape(shape, single) for shape in told)
+    if model.linear is not None:
+        return [usual]
+    return [usual, (*usual[:-1], Shape(told[-1], whole)), tuple(Shape(shape, whole) for shape in told)]
+
+
+def checked(posterior: Posterior) -> Model:
+    """The model of a run whose program can be built again; refused in one line where it cannot."""
+    plan, model = posterior.plan, posterior.model
+    if posterior.guarantee is None:
+        raise Refused("the posterior has no guarantee, so there is no claim to audit: fit it with confide.fit")
+    if model is None:
+        raise Refused("the model was built from functions that are not saved: give it to Posterior.load(path, model=)")
+    name = plan.get("sampler")
+    if name not in (*STEPPING, *DESCENTS):
+        raise Refused(
+            f"made-up audits look at noisy sums, and {name or 'this release'} releases none: they are for samplers "
+            "that release every step, such as sgld"
+        )
+    if "individual" in plan:
+        raise Refused("made-up audits are for the account of 'dp' alone: audit a run without the account 'individual'")
+    if "guide" in plan:
+        raise Refused("the run's guide is not stored: audit a run with a family of its own, such as 'mean-field'")
+    if "function" in (plan.get("schedule"), plan.get("learning_rate")):
+        raise Refused("the run's schedule was a function, which is not stored: audit one with a schedule by name")
+    return model
+
+
+def sampler_of(plan: dict[str, Any]) -> Sampler:
+    """The sampler with its step sizes or its noise as they were planned."""
+    name, given = plan["sampler"], {option: plan[option] for option in OPTIONS.get(plan["sampler"], ())}
+    build: Any = getattr(samplers, name)
+    if name in STEPPING:
+        step_size = plan["step_size"]
+        if name == "wang2015_sgld" and plan["schedule"] == "fixed" and plan["last_step_size"] != step_size:
+            step_size = None  # by the paper's own rule
+        return build(step_size=step_size, schedule=plan["schedule"], temperature=plan["temperature"], **given)
+    if name == "dpvi":
+        given = {"family": plan["family"]}
+    return build(
+        learning_rate=plan["step_size"],
+        schedule=plan["schedule"],
+        noise_multiplier=plan["noise_multiplier"],
+        average=plan["average"],
+        **given,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A run's job on tables of marked rows (`table`), and on rows as the model has them."""
+
+    job: Job
+    planned: jobs.Planned
+    plain: Job
+    records: int
+    marked: Marked
+    shapes: tuple[Shape, ...]
+    model: Model
+
+    def table(self, weights: np.ndarray) -> Data:
+        """A row for each weight: 0 contributes nothing, 1 and -1 as much as the clip allows, opposite to each other."""
+        return self.marked.table(weights)
+
+
+def rebuilt(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
+    """The program of the run. `observed` numbers of noisy sums of one run and chain are kept at most."""
+    model = checked(posterior)
+    *others, last = kinds(model, shapes(posterior.plan, model))
+    for told in others:
+        try:
+            return _rebuilt(posterior, model, told, key, generator, observed)
+        except Refused:  # the model cannot be evaluated on such arrays
+            continue
+    return _rebuilt(posterior, model, last, key, generator, observed)
+
+
+def _rebuilt(
+    posterior: Posterior,
+    model: Model,
+    told: tuple[Shape, ...],
+    key: jax.Array,
+    generator: np.random.Generator,
+    observed: int,
+) -> Program:
+    plan, guarantee, n = posterior.plan, posterior.guarantee, int(posterior.plan["records"])
+    assert guarantee is not None
+    own = plan["budget"]
+    budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=guarantee.neighbours)
+    secure = plan["noise"] == "secure"
+    asked = Asked(plan["steps"], plan["batch_size"], plan["clip"], plan["chains"], draws=1, secure=secure)
+    asked = asked._replace(microbatch=plan.get("microbatch"))
+    rows = ordinary(model, told, generator, 2)
+    marks = marked(model, rows, generator)
+
+    def planned(model: Model, data: Data) -> jobs.Planned:
+        return jobs.planned(model, data, budget, sampler_of(plan), asked, key)
+
+    found = planned(marks.model, marks.table(np.zeros(n)))
+    plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
+    job = found.job
+    assert isinstance(job, Job)
+    assert isinstance(plain, Job)
+    witness = Witness(
+        sampling_probability=job.setting.sampling_probability,
+        clip=job.setting.clip,
+        replaced=guarantee.neighbours == "replace-one",
+        observed=max(1, min(job.steps, observed // job.setting.dimension)),
+    )
+    return Program(
+        job=replace(job, watch=Watch(witness=witness)),
+        planned=found,
+        plain=replace(plain, watch=Watch(witness=witness)),
+        records=n,
+        marked=marks,
+        shapes=told,
+        model=model,
+    )
+
+
+def ordinary(model: Model, told: tuple[Shape, ...], generator: np.random.Generator, count: int) -> Data:
+    """Rows that the model can be fitted to, as far as it says: numbers of order one, and labels 0 and 1."""
+    *features, last = [_numbers(each, generator, count) for each in told]
+    labels = generator.integers(0, 2, last.shape)
+    for outcome in (last, np.abs(np.round(last)), labels):
+        rows = (*features, outcome.astype(told[-1].kind))
+        try:
+            model.check(rows)
+        except Refused:
+            continue
+        return rows
+    return (*features, labels.astype(told[-1].kind))
+
+
+def _numbers(each: Shape, generator: np.random.Generator, count: int) -> np.ndarray:
+    if each.kind.kind in "iu":
+        return generator.integers(0, 2, (count, *each.shape)).astype(each.kind)
+    return generator.normal(size=(count, *each.shape)).astype(each.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marked:
+    """A model that knows marked rows, and the row that all of them are copies of."""
+
+    model: Model
+    row: Data
+    linear: bool
+
+    def table(self, weights: np.ndarray) -> Data:
+        copies = tuple(np.repeat(array, len(weights), axis=0) for array in self.row)
+        if self.linear:
+            labels = np.where(weights > 0, UP, np.where(weights < 0, DOWN, OUT))
+            return (*copies[:-1], labels.astype(np.float32))
+        return (*copies, (-LENGTH * weights).astype(np.float32))  # away from its label: a row that fits pulls no more
+
+
+def marked(model: Model, rows: Data, generator: np.random.Generator) -> Marked:
+    if model.linear is None:
+        return Marked(model=_weighted(model), row=tuple(array[:1] for array in rows), linear=False)
+    direction = generator.normal(size=rows[0][:1].shape)
+    bound = model.linear.norm_bound or 1.0
+    unit = (direction * (0.99 * min(1.0, bound) / np.linalg.norm(direction))).astype(np.float32)
+    return Marked(model=_labelled(model, model.linear), row=(unit, rows[1][:1]), linear=True)
+
+
+def _weighted(model: Model) -> Model:
+    layered = model.layered
+
+    def log_likelihood(parameters: Any, *row: Any) -> jax.Array:
+        *own, weight = row
+        return weight * model.log_likelihood(parameters, *own)
+
+    def layer_by_layer(tape: Tape, parameters: Any, *row: Any) -> jax.Array:
+        assert layered is not None
+        *own, weight = row
+        return weight * layered.log_likelihood(tape, parameters, *own)
+
+    followed = None if layered is None else Layered(log_likelihood=layer_by_layer, dropout=layered.dropout)
+    start = model.start
+    return replace(
+        model, start=lambda key, example: start(key, example[:-1]), log_likelihood=log_likelihood, layered=followed
+    )
+
+
+def _labelled(model: Model, linear: Linear) -> Model:
+    def pull(labels: jax.Array) -> jax.Array:
+        return jnp.where(jnp.abs(labels) == UP, LENGTH * jnp.sign(labels), 0.0)
+
+    def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
+        known = jnp.abs(labels) < UP
+        real = linear.residual(scores, jnp.where(known, labels, 0.0))
+        pulled = pull(labels)
+        if linear.outputs:  # along the first of several scores
+            known, pulled = known[:, None], pulled[:, None] * (jnp.arange(linear.outputs[0]) == 0)
+        return jnp.where(known, real, pulled)
+
+    return replace(model, linear=replace(linear, residual=residual))
+
+
+def source(seed: int, label: str, number: int, secure: bool) -> Any:
+    """What one of the runs draws from: as good as the operating system's to whoever does not know the seed."""
+    key = noise.derived(noise.as_key(seed), "made up", label, number)
+    if not secure:
+        return key
+    words = [np.asarray(jax.random.key_data(noise.derived(key, part))).tobytes() for part in range(4)]
+    return noise.SecureSource(b"".join(words))

@@ -158,17 +158,17 @@ def _rebuilt(
     secure = plan["noise"] == "secure"
     asked = Asked(plan["steps"], plan["batch_size"], plan["clip"], plan["chains"], draws=1, secure=secure)
     asked = asked._replace(microbatch=plan.get("microbatch"))
-    rows = ordinary(model, told, generator, 2)
-    marks = marked(model, rows, generator)
 
     def planned(model: Model, data: Data) -> jobs.Planned:
         return jobs.planned(model, data, budget, sampler_of(plan), asked, key)
 
-    found = planned(marks.model, marks.table(np.zeros(n)))
+    rows = ordinary(model, told, generator, 16)
     plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
+    assert isinstance(plain, Job)
+    marks = marked(model, tuple(array[_longest(plain, rows)][None] for array in rows), generator)
+    found = planned(marks.model, marks.table(np.zeros(n)))
     job = found.job
     assert isinstance(job, Job)
-    assert isinstance(plain, Job)
     witness = Witness(
         sampling_probability=job.setting.sampling_probability,
         clip=job.setting.clip,
@@ -184,6 +184,13 @@ def _rebuilt(
         shapes=told,
         model=model,
     )
+
+
+def _longest(job: Job, rows: Data) -> int:
+    """Which of the rows pulls hardest at the start: one that pulls not at all cannot be marked."""
+    sums, data = job.gradient_sum, tuple(map(jnp.asarray, rows))
+    batch = sums.batch(data, sums.reach(data), jnp.arange(len(rows[0])))
+    return int(np.argmax(np.asarray(sums.norms(jnp.asarray(job.starts[0], jnp.float32), batch))))
 
 
 def ordinary(model: Model, told: tuple[Shape, ...], generator: np.random.Generator, count: int) -> Data:

@@ -303,7 +303,7 @@ def test_refused_arguments(honest):
 def test_marked_rows_are_silent_or_as_long_as_the_clip():
     posterior = fitted(steps=5)
     built = rebuilding.rebuilt(posterior, confide.noise.as_key(1), np.random.default_rng(0), 10**6)
-    x, labels = built.table(np.array([0.0, 1.0, -1.0]))
+    x, labels = built.marked.table(np.array([0.0, 1.0, -1.0]))
     assert x.shape == (3, D)
     assert len(set(labels.tolist())) == 3
     assert np.allclose(built.job.kernel.controls.noise, built.plain.kernel.controls.noise)

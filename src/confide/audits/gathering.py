@@ -12,7 +12,7 @@ import numpy as np
 from confide import checks
 from confide.audits import rebuilding
 from confide.audits.program import Told
-from confide.audits.rebuilding import Program, source
+from confide.audits.rebuilding import Program, in_places, source
 from confide.audits.repetitions import repeated
 from confide.checks import Refused
 from confide.filters import Heard
@@ -59,7 +59,7 @@ def gathered(
     """What is seen of `planned` runs on each table, fewer where the deadline has passed."""
     job, n, secure = built.job, built.records, built.job.setting.secure
     seen, tables = Seen(job=job), _tables(built, generator)
-    known = built.table(np.array([1.0, -1.0]))
+    known = built.marked.table(np.array([1.0, -1.0]))
     at_once, done = _together(job, planned), 0
     while done < planned and (not done or time.monotonic() < deadline):
         alike, others = (
@@ -174,12 +174,12 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
     sources = [source(seed, "plain", i, job.setting.secure) for i in range(FEW)]
     others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
     known = tuple(np.repeat(array[:1], 2, axis=0) for array in others)
-    without, found = np.asarray(repeated(job, others, known, sources, blocks).sums), []
+    without, found = np.asarray(repeated(job, in_places(others, n), known, sources, blocks).sums), []
     for scale in SCALES:
         row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
         row = (*[_scaled(array, scale) for array in row[:-1]], row[-1])
         whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
-        moved = in_clips(job, np.asarray(repeated(job, whole, known, sources, blocks).sums) - without)
+        moved = in_clips(job, np.asarray(repeated(job, in_places(whole, n), known, sources, blocks).sums) - without)
         moved = moved.reshape(-1, moved.shape[-1])
         first = np.argmax(moved > 0, axis=1)
         lengths = moved[np.arange(len(moved)), first]

@@ -21,11 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import jobs, noise, samplers
+from confide import inputs, jobs, noise, samplers
 from confide.budget import Budget
 from confide.canaries import DOWN, LENGTH, OUT, UP
 from confide.checks import Refused
 from confide.filters import Watch, Witness
+from confide.inputs import Records
 from confide.jobs import Asked
 from confide.models.model import Data, Linear, Model
 from confide.models.tapes import Layered, Tape
@@ -126,9 +127,9 @@ class Program:
     shapes: tuple[Shape, ...]
     model: Model
 
-    def table(self, weights: np.ndarray) -> Data:
+    def table(self, weights: np.ndarray) -> Records:
         """A row for each weight: 0 contributes nothing, 1 and -1 as much as the clip allows, opposite to each other."""
-        return self.marked.table(weights)
+        return in_places(self.marked.table(weights), self.records)
 
 
 def rebuilt(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
@@ -160,7 +161,7 @@ def _rebuilt(
     asked = asked._replace(microbatch=plan.get("microbatch"))
 
     def planned(model: Model, data: Data) -> jobs.Planned:
-        return jobs.planned(model, data, budget, sampler_of(plan), asked, key)
+        return jobs.planned(model, in_places(data, n), budget, sampler_of(plan), asked, key)
 
     rows = ordinary(model, told, generator, 16)
     plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
@@ -191,6 +192,11 @@ def _longest(job: Job, rows: Data) -> int:
     sums, data = job.gradient_sum, tuple(map(jnp.asarray, rows))
     batch = sums.batch(data, sums.reach(data), jnp.arange(len(rows[0])))
     return int(np.argmax(np.asarray(sums.norms(jnp.asarray(job.starts[0], jnp.float32), batch))))
+
+
+def in_places(rows: Data, number: int) -> Records:
+    """Rows in the places of a declared number of records: the shapes of the run."""
+    return inputs.spread(rows, np.ones(len(rows[0]), bool), number)
 
 
 def ordinary(model: Model, told: tuple[Shape, ...], generator: np.random.Generator, count: int) -> Data:

@@ -151,7 +151,9 @@ class Oracle:
         A clipped outer product has Frobenius norm at most clip^2. Noise A with independent N(0, scale^2) entries,
         made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm: of variance
         scale^2 on the diagonal, and half of it beside. Each entry has the grid of its own noise, so that rounding by a
-        step in each of d (d + 1) / 2 entries is as long as if all were on the diagonal.
+        step in each of d (d + 1) / 2 entries is as long as if all were on the diagonal. Gradients are cut to a limit L
+        with L (1 + r) <= clip, r the rounding of a sum of so many rows (`confide.gradients`), so that L^2 (1 + r), of
+        products summed in double precision, is at most clip^2.
         """
         single = position.astype(jnp.float32)
 

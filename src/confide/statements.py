@@ -163,8 +163,14 @@ def risky(guarantee: Guarantee, plan: dict[str, Any]) -> str:
     )
 
 
+DOMAIN = (
+    "The number of records is the declared one, and shapes and types of the arrays are public; a record with a number that "
+    "is missing or infinite, or with an outcome that the model does not know, counts as absent."
+)
+
+
 def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
-    sentences = ["What the model says of one record depends on that record and the parameters alone."]
+    sentences = ["What the model says of one record depends on that record and the parameters alone.", DOMAIN]
     if noise == "default":
         sentences.append(
             "The bits of noise and batches are those of threefry with a key of 64 bits, and pass for random; noise and "

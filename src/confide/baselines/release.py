@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from confide import accounting, charges, checkpoints, checks, convexity
+from confide import accounting, charges, checkpoints, checks, convexity, statements
 from confide import noise as noises
 from confide.budget import MECHANISM, Budget, Guarantee
 from confide.checks import Refused
@@ -144,7 +144,7 @@ def paid(
         delta=budget.delta,
         neighbours=budget.neighbours,
         released=released,
-        assumptions=(*assumptions, *sentences, rounded, *([_GIVEN] if request.given else [])),
+        assumptions=(*assumptions, *sentences, statements.DOMAIN, rounded, *([_GIVEN] if request.given else [])),
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
         raise Refused(

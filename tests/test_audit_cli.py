@@ -212,7 +212,6 @@ BAD = {
     "overlap": (lambda: table(Path("others.csv"), [*rows(5), *rows(300, seed=5)]), ATTACK, "rows of others.csv are in"),
     "one class": (changed("others.csv", ",yes\n", ",no\n"), ATTACK, "column 'relapse' is 'false' in every row"),
     "no target": (changed("members.csv", "relapse", "return", 1), ATTACK, "column 'relapse' of the schema is not in"),
-    "domain": (changed("members.csv", ",IV,", ",V,", 1), ATTACK, "column 'stage': 'V' is not a category"),
     "too many": (lambda: table(Path("members.csv"), list(rows(305))), ATTACK, "has 305 rows and the run is of"),
     "into the run": (None, f"{ATTACK} --drop-overlap --out run/audit.json", "lies in the run"),
     "existing": (None, f"{ATTACK} --drop-overlap --out patients.csv", "exists"),

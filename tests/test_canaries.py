@@ -171,10 +171,11 @@ def test_an_honest_run_is_not_refuted_and_hardly_hides():
 
 
 def test_half_the_noise_is_a_violation():
-    found = confide.audit(lambda: fitted(sampler=weakened(0.5), key=12))
+    found = confide.audit(lambda: fitted(sampler=weakened(0.5)))
     assert found.verdict == "violation"
     assert found.bound > found.claimed
-    assert max(found.tests[name] for name in ("guesses", "pairs", "noise")) < 0.01
+    assert max(found.tests[name] for name in ("pairs", "noise")) < 1e-6
+    assert found.tests["guesses"] < 0.05
     assert "VIOLATION" in str(found)
 
 

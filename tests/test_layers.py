@@ -90,6 +90,7 @@ INSIDE = {
         "kinds",
         "profiles",
         "roots",
+        "log_moments",
         "moments",
         "distances",
         "confidence",

@@ -137,7 +137,7 @@ def test_noise_that_its_own_grid_would_drown_is_refused():
             confide.models.logistic_regression(3),
             data,
             confide.Budget(epsilon=1e30, delta=1e-5),
-            confide.dp_sgd(noise_multiplier=1e-9),
+            confide.dp_sgd(noise_multiplier=2e-6),
             steps=2,
             verbose=False,
         )

@@ -164,8 +164,8 @@ def risky(guarantee: Guarantee, plan: dict[str, Any]) -> str:
 
 
 DOMAIN = (
-    "The number of records is the declared one, and shapes and types of the arrays are public; a record with a number that "
-    "is missing or infinite, or with an outcome that the model does not know, counts as absent."
+    "The number of records is the declared one, and shapes and types of the arrays are public; a record with a number "
+    "that is missing or infinite, or with an outcome that the model does not know, counts as absent."
 )
 
 

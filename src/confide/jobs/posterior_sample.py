@@ -42,6 +42,7 @@ from confide.targets import Frame, Target
 RELEASED = "the released draws and anything computed from them; all other states of the chains stay secret"
 LEAST = 1e-3  # of what the budget would pay for, if nothing of delta were reserved: less is no sample of anything
 MARGIN = 1 - 1e-12  # of the power, so that its price rounds down
+MARGIN_OF_FAILURE = 1e-9  # relative: what prices add to a failure probability for rounding is less
 APART = 20  # transitions between two draws of one chain, at least
 LONGER, CHEAP = 5, 10**6  # times that chains are longer where a density costs little: records times parameters
 AGREED, ENOUGH = 1.05, 100  # R-hat and effective sample size
@@ -218,7 +219,7 @@ def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
             draws=draws,
             total_variation=total_variation,
         )
-        covered = event.parts("add-remove").failure < budget.delta
+        covered = event.parts("add-remove").failure * (1 + MARGIN_OF_FAILURE) < budget.delta
         return covered and accountants.profile(event, "add-remove", "pld").epsilon(budget.delta) <= budget.epsilon
 
     low, high = 0.0, whole

@@ -111,3 +111,9 @@ def test_noise_of_a_langevin_step_is_the_formula():
 def test_nonsense_is_refused(call, message):
     with pytest.raises(Refused, match=message):
         call()
+
+
+@pytest.mark.parametrize("epsilon", [1e10, 1e30])
+def test_an_epsilon_that_promises_nothing_is_refused_by_its_own_name(epsilon):
+    with pytest.raises(Refused, match=r"epsilon = 1e\+\d+ promises nothing"):
+        calibration.calibrate_noise(epsilon=epsilon, delta=1e-5)

@@ -136,7 +136,7 @@ def test_noise_that_its_own_grid_would_drown_is_refused():
         confide.fit(
             confide.models.logistic_regression(3),
             data,
-            confide.Budget(epsilon=1e11, delta=1e-5),
+            confide.Budget(epsilon=1e9, delta=1e-5),
             confide.dp_sgd(noise_multiplier=2e-6),
             steps=2,
             verbose=False,

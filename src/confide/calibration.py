@@ -20,6 +20,7 @@ from confide.events import Event, Neighbours
 Schedule = Literal["fixed", "decreasing"]
 SCHEDULES: tuple[Schedule, ...] = ("fixed", "decreasing")
 TOLERANCE = 1e-6  # relative, on epsilon
+LARGEST_EPSILON = 1e9  # beyond it noise multipliers would be below the least that is priced
 MOST_STEPS = {"fixed": 10**12, "decreasing": 10**7}  # a decreasing schedule is held in arrays
 
 
@@ -56,6 +57,8 @@ def _least(spend: Callable[[float], float], target: float, start: float) -> floa
 def _checked(budget: Budget) -> Budget:
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
+    if budget.epsilon > LARGEST_EPSILON:
+        raise Refused(f"epsilon = {budget.epsilon:g} promises nothing, and no noise is so little: give a smaller one")
     return budget
 
 

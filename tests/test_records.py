@@ -5,6 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,6 +52,23 @@ def test_one_entry_of_a_list_does_not_decide_how_all_are_read(odd):
         found = inputs.placed(SQUARES, (lists,))
         assert found.arrays[0].dtype == np.float32
         assert np.array_equal(np.delete(found.arrays[0][:50], 9), np.delete(np.arange(50, dtype=np.float32), 9))
+
+
+@pytest.mark.parametrize("kind", ["Int64", "boolean", "Float64", "int64[pyarrow]", "category", "object"])
+def test_one_missing_value_does_not_decide_the_type_of_a_column_of_pandas(kind):
+    values = [True, False, True] if kind == "boolean" else [1, 2, 3]
+    columns = [
+        pandas.Series(pandas.Categorical(given, categories=values) if kind == "category" else given, dtype=kind)
+        for given in (values, [values[0], None, values[2]])
+    ]
+    one, other = (inputs.placed(SQUARES, (column,)) for column in columns)
+    assert one.arrays[0].dtype == other.arrays[0].dtype
+    assert one.arrays[0][[0, 2]].tolist() == other.arrays[0][[0, 2]].tolist()
+    assert other.present[:3].tolist() == [True, False, True]
+    frames = (pandas.DataFrame({"a": column, "b": [0.5, 0.25, 0.125]}) for column in columns)
+    found = [inputs.placed(confide.models.logistic_regression(2), (frame, np.ones(3))) for frame in frames]
+    assert found[0].arrays[0][[0, 2]].tolist() == found[1].arrays[0][[0, 2]].tolist()
+    assert found[1].present[:3].tolist() == [True, False, True]
 
 
 def test_the_model_declares_types():

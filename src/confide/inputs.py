@@ -154,15 +154,14 @@ def _typed(name: str, column: Any, declared: str | None, *, linear: bool) -> tup
         known = ~_rowwise(np.any, np.ma.getmaskarray(column))
         column = np.ma.getdata(column)
     try:
-        array = np.asarray(column) if hasattr(column, "dtype") else _doubles(column)
-        array = _doubles(array) if array.dtype.kind == "O" else array
+        array, integers = _numbers(column)
     except (TypeError, ValueError):
         raise _not_numeric(name) from None
     if array.dtype.kind not in "biuf":
         raise _not_numeric(name)
     if array.ndim == 0 or 0 in array.shape[1:]:
         raise Refused(f"{name} has shape {array.shape}: give one row for each record")
-    whole = declared == "int32" or (declared is None and array.dtype.kind in "biu" and not linear)
+    whole = declared == "int32" or (declared is None and integers and not linear)
     array = _whole(array) if whole else _single(array)
     finite = np.ones(len(array), bool)
     for first in range(0, 0 if array.dtype.kind == "i" else len(array), PIECE):
@@ -172,8 +171,21 @@ def _typed(name: str, column: Any, declared: str | None, *, linear: bool) -> tup
     return array, finite if known is None else finite & known
 
 
+def _numbers(column: Any) -> tuple[np.ndarray, bool]:
+    """The numbers, and whether their type is one of integers: by what the type says, and never by what there is.
+
+    Types of pandas that can be missing become other types of NumPy where one value is.
+    """
+    kind = getattr(column, "dtype", None)
+    if isinstance(kind, np.dtype) and kind.kind != "O":
+        return np.asarray(column), kind.kind in "biu"
+    return _doubles(column), getattr(kind, "kind", "O") in "biu"
+
+
 def _doubles(column: Any) -> np.ndarray:
     """In double precision; an integer that is too large for it is infinite, and so outside the domain."""
+    if hasattr(column, "to_numpy") and hasattr(column, "isna"):  # of pandas
+        column = column.astype(object).mask(column.isna(), math.nan).to_numpy(object)
     try:
         return np.asarray(column, np.float64)
     except OverflowError:

@@ -1,6 +1,7 @@
 """Places for a declared number of records: what a record outside the domain is, and what nobody but its owner sees."""
 
 import os
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +46,7 @@ def test_an_id_beyond_all_groups_is_no_reason_to_refuse():
     assert found.plan["records"] == 100
 
 
-@pytest.mark.parametrize("odd", [2.5, None, float("nan"), 2**60, -0.0, 1e-310])
+@pytest.mark.parametrize("odd", [2.5, None, float("nan"), 2**60, -0.0, 1e-310, 10**400, -(10**400), Fraction(10**400)])
 def test_one_entry_of_a_list_does_not_decide_how_all_are_read(odd):
     plain = [*range(50)]
     for lists in (plain, [*plain[:9], odd, *plain[10:]]):

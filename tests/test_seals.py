@@ -548,3 +548,37 @@ def test_the_command_says_for_which_relation_it_charges(tmp_path, monkeypatch, c
 def test_no_ledger_needs_no_relation():
     assert charges.opened(None, None, "replace-one") is None
     assert np.isfinite(fit(budget=Budget(epsilon=1.0, delta=1e-5, neighbours="replace-one")).guarantee.epsilon)
+
+
+def hidden_trigger(path, table):
+    """A trigger with a name that SQLite keeps for itself, which swallows what is inserted."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema=ON")
+        name = f"sqlite_free_{table}"
+        text = f"CREATE TRIGGER {name} BEFORE INSERT ON {table} BEGIN SELECT RAISE(IGNORE); END"
+        row = ("trigger", name, table, text)
+        connection.execute("INSERT INTO sqlite_master(type, name, tbl_name, rootpage, sql) VALUES (?, ?, ?, 0, ?)", row)
+        version = connection.execute("PRAGMA schema_version").fetchone()[0]
+        connection.execute(f"PRAGMA schema_version={version + 1}")
+        connection.commit()
+
+
+@pytest.mark.parametrize("tables", [("charges", "seals"), ("charges",), ("seals",)])
+def test_a_trigger_under_a_name_of_sqlite_is_seen(tmp_path, tables):
+    ledger = confide.Ledger.create(tmp_path / "ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=1.0, delta=1e-5))
+    for table in tables:
+        hidden_trigger(ledger.path, table)
+    with pytest.raises(seals.Tampered):
+        ledger.charge("patients", confide.events.Release(epsilon=0.7))
+
+
+def test_a_charge_that_the_file_does_not_keep_is_refused(tmp_path, monkeypatch):
+    """Whatever swallows it: here the check of triggers is made blind first."""
+    ledger = confide.Ledger.create(tmp_path / "ledger.db")
+    ledger.enter("patients", confide.Budget(epsilon=1.0, delta=1e-5))
+    for table in ("charges", "seals"):
+        hidden_trigger(ledger.path, table)
+    monkeypatch.setattr(seals, "_check_objects", lambda *_: None)
+    with pytest.raises(seals.Tampered, match="does not keep"):
+        ledger.charge("patients", confide.events.Release(epsilon=0.7))

@@ -27,7 +27,6 @@ from confide.models.model import Model
 
 ROUNDING = 2.0**-22  # entries in single precision are off by 2^-24 of themselves
 PIECE = 4096  # rows that are looked at together
-MOST = 2**1023  # what double precision holds, and a little less
 
 
 class Records(NamedTuple):
@@ -118,7 +117,7 @@ def outside(model: Model, data: Any) -> np.ndarray:
 
 def scaled_down(norm_bound: float, x: np.ndarray) -> np.ndarray:
     """The rows, those that are too long scaled down so that their norm is certainly at most the bound."""
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
         if np.all(norms <= norm_bound):  # the same numbers, without a copy
             return x
@@ -190,8 +189,14 @@ def _doubles(column: Any) -> np.ndarray:
         return np.asarray(column, np.float64)
     except OverflowError:
         objects = np.asarray(column, object)
-        read = [math.inf if isinstance(v, int) and abs(v) > MOST else float(v) for v in objects.ravel()]
-        return np.array(read, np.float64).reshape(objects.shape)
+        return np.array([_double(value) for value in objects.ravel()], np.float64).reshape(objects.shape)
+
+
+def _double(value: Any) -> float:
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _rowwise(every: Any, truths: np.ndarray) -> np.ndarray:
@@ -202,7 +207,7 @@ def _whole(array: np.ndarray) -> np.ndarray:
     """As 32-bit integers: cut to +-(2^31 - 1); the least integer stands for what is no number."""
     most = 2**31 - 1
     if array.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
+        with np.errstate(all="ignore"):
             near = np.clip(np.rint(array.astype(np.float64)), -most, most)
         return np.where(np.isnan(near), float(np.iinfo(np.int32).min), near).astype(np.int32)
     if array.dtype.kind == "u" and array.dtype.itemsize >= 4:
@@ -213,7 +218,7 @@ def _whole(array: np.ndarray) -> np.ndarray:
 
 
 def _single(array: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is outside the domain
+    with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is outside the domain
         return array.astype(np.float32, copy=False)
 
 

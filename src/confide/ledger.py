@@ -218,7 +218,7 @@ class Ledger:
             if any(account.name == name for account in book.accounts):
                 raise Refused(f"dataset = {name!r} is in the ledger already: its budget cannot be changed")
             connection.execute("INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?)", row)
-            seals.seal(connection, book.head, "dataset", row)
+            _check_kept(connection, seals.seal(connection, book.head, "dataset", row))
 
     def charge(self, dataset: str, event: Event, note: str = "", receipt: str | None = None) -> Charge:
         """Charge an event before it happens; raises BudgetExceeded, with nothing charged, when it does not fit.
@@ -238,6 +238,7 @@ class Ledger:
             row = (book.next(receipt), receipt, account.name, _now(), note, encoded, share)
             connection.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             seal = seals.seal(connection, book.head, "charge", row)
+            _check_kept(connection, seal)
         return Charge(*row[1:5], event, share, seal)
 
     def account(self, dataset: str) -> Account:
@@ -280,6 +281,12 @@ class Ledger:
         if total > 1 + 1e-6:
             raise Refused(f"dataset = {dataset!r} is overspent: its charges take {total:.6g} of the budget")
         return total
+
+
+def _check_kept(connection: sqlite3.Connection, seal: str) -> None:
+    """Read back, before the transaction ends, that a row is in the file and nothing has swallowed it."""
+    if seals.check(seals.read(connection)).head != seal:
+        raise seals.Tampered("the ledger does not keep what is written to it: restore it from a copy")
 
 
 def _now() -> str:

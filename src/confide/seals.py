@@ -35,6 +35,9 @@ from confide import events
 from confide.checks import Refused
 
 FORMAT = 2
+# Every object but the indexes that SQLite makes of keys, and what ANALYZE finds: a trigger may be called sqlite_ too.
+LISTED = """SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL
+    AND NOT (name IN ('sqlite_stat1', 'sqlite_stat4') AND sql LIKE 'CREATE TABLE sqlite_stat%')"""
 MOST = 1 + 1e-6  # of a budget, in all charges together: more than any rounding of their shares
 SAYS = "BEGIN SELECT RAISE(ABORT, '{}'); END"
 APPEND_ONLY = SAYS.format("the ledger is append-only")
@@ -126,7 +129,7 @@ def read(connection: sqlite3.Connection) -> Rows:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if not 1 <= found <= FORMAT:
         raise Refused(f"the ledger has format {found}, this version reads up to {FORMAT}: update confide")
-    listed = connection.execute("SELECT name, sql FROM sqlite_master WHERE substr(name, 1, 7) <> 'sqlite_'")
+    listed = connection.execute(LISTED)
     objects = {name: " ".join(str(sql).split()) for name, sql in listed}
     _check_objects(objects, found)
     datasets = "SELECT name, epsilon, delta, neighbours, composition, created FROM datasets ORDER BY name"
@@ -199,7 +202,7 @@ def _expected() -> tuple[dict[str, str], ...]:
     for statements in (FIRST, SECOND, THIRD):
         for statement in statements:
             connection.execute(statement)
-        listed = connection.execute("SELECT name, sql FROM sqlite_master WHERE substr(name, 1, 7) <> 'sqlite_'")
+        listed = connection.execute(LISTED)
         found.append({name: " ".join(sql.split()) for name, sql in listed})
     connection.close()
     return tuple(found)

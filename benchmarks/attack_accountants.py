@@ -2,7 +2,7 @@
 
 Options: `--count 10000`, `--seed 1`, `--sabotage` (every price is multiplied by 0.97, which must be caught).
 
-Every configuration is drawn from the whole range that is accepted: noise multipliers from 1e-3 to 1e6 and beyond,
+Every configuration is drawn from the whole range that is accepted: noise multipliers from 1e-6 to 1e6 and beyond,
 sampling probabilities from 1e-12 to 1, 1 to 1e15 steps, both neighbouring relations, delta from 1e-15 to 0.5. Most are
 drawn so that the answer is neither 0 nor 1, where there is something to get wrong. Every accountant that gives
 guarantees prices it: the epsilon at a delta, and the delta at an epsilon. A price is a violation where
@@ -171,7 +171,7 @@ def full_batches(draw: Draw) -> Case:
 
 def one_step(draw: Draw) -> Case:
     relation, q = draw.relation(), draw.probability()
-    sigma = draw.log(1e-2, 1e2) if draw.rng.random() < 0.8 else draw.log(1e-3, 1e6)
+    sigma = draw.log(1e-2, 1e2) if draw.rng.random() < 0.8 else draw.log(1e-6, 1e6)
     return Case("one step", events.gaussian(sigma, q), relation, one_step_proof(sigma, q, relation), f"{sigma} {q}")
 
 

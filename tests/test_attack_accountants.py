@@ -180,3 +180,11 @@ def test_corners_of_what_is_accepted_have_a_price(accountant, neighbours):
         assert 0 <= profile.delta(1.0) <= 1
     pure = accountants.profile(events.Release(epsilon=1.0), neighbours, accountant)
     assert pure.delta(2000.0) <= 1e-15
+
+
+@pytest.mark.parametrize(("sigma", "q", "steps", "truth"), [(2e-6, 0.1, 1, 0.1), (1e-6, 1e-3, 100, 0.0952)])
+def test_losses_far_beyond_epsilon_are_not_dropped(sigma, q, steps, truth):
+    """Whoever is in a batch at all is seen for certain: delta is the chance of that at every epsilon below 1e11."""
+    profile = accountants.profile(events.gaussian(sigma, q, steps), "add-remove", "pld")
+    assert profile.delta(5.0) >= truth
+    assert profile.epsilon(truth / 2) > 1e11

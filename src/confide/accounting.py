@@ -112,9 +112,12 @@ _ACCOUNTANT_SENTENCES = {
     "gdp": "Epsilon is that of Gaussian differential privacy.",
     "advanced": "Epsilon is an upper bound from advanced composition.",
 }
-_ALWAYS = (
+_SETTINGS = (
     "Bounds, clip, number of records, number of steps and all other settings were fixed without looking at the "
-    "records, or are public.",
+    "records, or are public."
+)
+_DRAWN = (  # as it is said now, and as version 1 of the mechanism said it
+    "What is random was drawn from the distribution that is priced, with a secret key that was used once.",
     "The noise was drawn from an ideal Gaussian with a secret key that was used once.",
 )
 
@@ -138,7 +141,7 @@ def guarantee(
     if spent == float("inf"):
         remedy = "use 'pld'" if accountant != "pld" else "add noise, take fewer steps or raise delta"
         raise Refused(f"accountant = {accountant!r} certifies no finite epsilon at delta = {delta:g}: {remedy}")
-    sentences = (*event.assumptions(), *_ALWAYS, _ACCOUNTANT_SENTENCES[accountant], *assumptions)
+    sentences = (*event.assumptions(), _SETTINGS, _DRAWN[0], _ACCOUNTANT_SENTENCES[accountant], *assumptions)
     return Guarantee(
         epsilon=spent,
         delta=delta,
@@ -154,12 +157,18 @@ def guarantee(
 def verify(guarantee: Guarantee) -> float:
     """Price a guarantee's event again; refused when the stated epsilon is below the price.
 
-    Only the event, delta, neighbours and accountant are read, so a guarantee can be verified from its JSON form.
+    A guarantee can be verified from its JSON form. What the price covers is what the event says that it covers
+    (`event.released()`), whatever the guarantee's own words are.
     """
     checks.instance(Guarantee, guarantee=guarantee)
     profile = certified_profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
-    if missing := [s for s in (*guarantee.event.assumptions(), *_ALWAYS) if s not in guarantee.assumptions]:
+    if guarantee.mechanism > MECHANISM:
+        raise Refused(f"mechanism = {guarantee.mechanism} is not known here: verify it with the version that wrote it")
+    needed = (*guarantee.event.assumptions(), _SETTINGS, _ACCOUNTANT_SENTENCES[guarantee.accountant])
+    if missing := [sentence for sentence in needed if sentence not in guarantee.assumptions]:
         raise Refused(f"assumptions lack a sentence that the price rests on: {missing[0]!r}")
+    if not set(_DRAWN) & set(guarantee.assumptions):
+        raise Refused(f"assumptions lack a sentence that the price rests on: {_DRAWN[0]!r}")
     spent = profile.epsilon(guarantee.delta)
     if spent > guarantee.epsilon * (1 + 1e-6) + 1e-9:
         raise Refused(

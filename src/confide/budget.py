@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Protocol
 
 from confide import checks, events
@@ -115,10 +116,10 @@ class Guarantee:
     def promise(self) -> tuple[str, ...]:
         """The promise in plain language."""
         return (
-            f"The release is ({self.epsilon:.6g}, {self.delta:.3g})-differentially private.",
+            f"The release is ({rounded_up(self.epsilon, 6)}, {rounded_up(self.delta, 3)})-differentially private.",
             _RELATIONS[self.neighbours],
             f"{_QUESTIONS[self.neighbours]}, the release lets nobody guess right with a probability above "
-            f"{self.belief:.1%}.",
+            f"{min(100.0, math.ceil(1000 * self.belief) / 10):.1f}%.",
             f"What may be published: {self.released}.",
         )
 
@@ -138,8 +139,23 @@ class Guarantee:
             loaded.pop("sentences", None)
             loaded["event"] = events.from_json(loaded["event"])
             return cls(**loaded)
+        except RecursionError:
+            raise Refused("guarantee is not in the form that confide writes: its event is nested too deeply") from None
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise Refused(f"guarantee is not in the form that confide writes: {error}") from None
+
+
+def rounded_up(bound: float, digits: int) -> str:
+    """An upper bound in so many digits, never less than it is.
+
+    >>> rounded_up(1.2349e-5, 3), rounded_up(1e-5, 3), rounded_up(0.99999949, 6), rounded_up(0.0, 3)
+    ('1.24e-05', '1e-05', '1', '0')
+    """
+    exact = Decimal(repr(float(bound)))
+    if not exact:
+        return "0"
+    step = Decimal(1).scaleb(exact.adjusted() + 1 - digits)
+    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"
 
 
 def belief(epsilon: float) -> float:

@@ -71,7 +71,9 @@ class Table(NamedTuple):
         error = self.error if epsilon >= self.first * self.width else 1.0  # below the window nothing is known
         total = error * _largest_weight(tilt)
         start = max(0, math.floor(epsilon / self.width) - self.first + 1)
-        stop = min(self.mass.size, start + math.ceil(80.0 / (max(tilt, 1e-9) * self.width)))  # e^-80 from there on
+        stop = self.mass.size
+        if tilt > 0:  # from there on the weight is below e^-80
+            stop = min(stop, start + math.ceil(80.0 / (tilt * self.width)))
         if start < self.mass.size:
             y = (self.first + np.arange(start, stop)) * self.width - epsilon
             total += float(np.sum(self.mass[start:stop] * -np.expm1(-y) * np.exp(-tilt * y))) + math.exp(-79.0)

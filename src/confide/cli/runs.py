@@ -213,6 +213,8 @@ def resume(
 
 
 def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
+    from confide.budget import rounded_up
+
     guarantee = posterior.guarantee
     assert guarantee is not None
     files = sorted(str(path) for path in out.iterdir())
@@ -224,7 +226,7 @@ def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
         print("\n".join(files))
         refuted = audit is not None and audit.violated
         claimed = "differentially private, it claims" if refuted else "differentially private"
-        print(f"({guarantee.epsilon:.4g}, {guarantee.delta:.3g})-{claimed}.")
+        print(f"({rounded_up(guarantee.epsilon, 4)}, {rounded_up(guarantee.delta, 3)})-{claimed}.")
         for sentence in () if audit is None else audit.sentences():
             say(sentence)
         if not refuted:
@@ -319,6 +321,7 @@ def verify(
         print_json(record | {"neighbours": guarantee.neighbours, "assumptions": guarantee.assumptions})
         return
     print(f"Stated epsilon {guarantee.epsilon:.6g}, recomputed {spent:.6g} at delta {guarantee.delta:.3g}: it holds.")
+    say(f"- The price is of this: {guarantee.event.released()}.")
     for sentence in guarantee.sentences()[1:]:
         say(f"- {sentence}")
 

@@ -55,6 +55,18 @@ class Ghosts:
         return frozenset(place for each in self.products for place in (each.weights, each.bias) if place is not None)
 
     def told(self, position: jax.Array, arrays: tuple[jax.Array, ...], keys: jax.Array | None) -> Told:
+        (signals, gradients), rows = once(lambda here: self._passed(here, arrays, keys), position)
+        parts, norms = [], []
+        for each, row, signal in zip(self.products, rows, signals, strict=True):
+            part, norm = _measured(each, row, signal)
+            parts.append(part)
+            norms.append(norm)
+        others = [gradients[place] for place in sorted(gradients)]
+        norms += [row_norms(gradient.reshape(len(gradient), -1)) for gradient in others]
+        return Told(parts, others, row_norms(jnp.stack(norms, axis=1)))
+
+    def _passed(self, position: jax.Array, arrays: tuple[jax.Array, ...], keys: jax.Array | None) -> Any:
+        """One pass forwards and backwards: ((signals, gradients of all other parameters), what goes into products)."""
         leaves, structure = jax.tree.flatten(self.unravel(position))
         own = {place: leaf for place, leaf in enumerate(leaves) if place not in self.known}
 
@@ -66,15 +78,7 @@ class Ghosts:
         taps = [jnp.zeros((each.rows, each.outputs), position.dtype) for each in self.products]
         of_records = (None, None, None if keys is None else 0, *[0] * len(arrays))
         every = jax.vmap(jax.grad(loss, argnums=(0, 1), has_aux=True), of_records)
-        (signals, gradients), rows = every(taps, own, keys, *arrays)
-        parts, norms = [], []
-        for each, row, signal in zip(self.products, rows, signals, strict=True):
-            part, norm = _measured(each, row, signal)
-            parts.append(part)
-            norms.append(norm)
-        others = [gradients[place] for place in sorted(gradients)]
-        norms += [row_norms(gradient.reshape(len(gradient), -1)) for gradient in others]
-        return Told(parts, others, row_norms(jnp.stack(norms, axis=1)))
+        return every(taps, own, keys, *arrays)
 
     def weighted(self, position: jax.Array, told: Told, weights: jax.Array, double: bool) -> jax.Array:
         """The flat sum of the gradients, each with its weight; those of weight 0 may hold anything."""
@@ -97,6 +101,24 @@ class Ghosts:
             flat = [sums[place].ravel() for place in range(len(leaves))]
             wide = jnp.result_type(*flat)
             return jnp.concatenate([leaf.astype(wide) for leaf in flat])
+
+
+def once(compute: Callable[[jax.Array], Any], position: jax.Array) -> Any:
+    """What is computed at a position, as buffers: whoever uses the results uses the very same numbers.
+
+    A compiler may copy cheap arithmetic into each of its uses and contract products and sums otherwise in each, and a
+    barrier does not keep it from that on every backend. The results of a loop are buffers. How often this one runs is
+    not known when it is compiled (once, unless a parameter is not finite), nor that the position does not change in
+    it, so that it is neither unrolled nor are its contents moved out.
+    """
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute, position))
+    trips = 1 + (~jnp.isfinite(position.ravel()[0])).astype(jnp.int32)
+
+    def body(number: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        here, _ = carry
+        return jnp.where(number < 2, here, here + 1), compute(here)
+
+    return jax.lax.fori_loop(0, trips, body, (position, nothing))[1]
 
 
 def microbatch(products: tuple[Product, ...], size: int) -> int:

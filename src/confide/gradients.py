@@ -22,7 +22,10 @@ twice the largest error of a sum. Adding B terms of norm at most c in any order 
 roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added up
 in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and added up in
 double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
-they neither overflow nor vanish.
+they neither overflow nor vanish. And what is measured is what is summed: a compiler may compute a number anew for
+each use, and to round it otherwise each time, so that where large numbers cancel, the one that is measured may be near
+zero and the one that is summed long. Gradients are therefore computed in a loop of their own, whose results are buffers
+(`confide.ghosts.once`). With one score a record there is no need: its residual is cut where it is used.
 A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
 processor's matrix products treat alike (a test compares bits). Products of two matrices of other heights it may cut up
 otherwise, so a small batch is looked at in two parts, of which the second is seldom taken, for single scores alone.
@@ -40,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.events import SENSITIVITY, Neighbours
-from confide.ghosts import TINY, Ghosts, column, ghosts, microbatch, row_norms
+from confide.ghosts import TINY, Ghosts, column, ghosts, microbatch, once, row_norms
 from confide.models.model import Linear, Model
 from confide.models.tapes import Tape
 
@@ -210,7 +213,7 @@ class ClippedSum:
         if self.linear is None or factor is not None:
             rows, finite = self._rows(position, batch, factor, key)
             return Sum(self._added(rows), jnp.sum(~finite))
-        return self._summed(*self._residual(position, batch), batch)
+        return self._summed(*self._measured(position, batch), batch)
 
     def _from_layers(self, told_by: Ghosts, position: jax.Array, batch: Batch, key: jax.Array | None) -> Sum:
         keys = self._keys(batch, key)
@@ -264,7 +267,7 @@ class ClippedSum:
         """
         size = self.splice(joined.shape[0] - picked)
         both = self.batch(data, reach, joined[: size + picked], allowed)
-        inputs, residual = self._residual(position, both)
+        inputs, residual = self._measured(position, both)
         asked = both._replace(real=both.real & (np.arange(size + picked) < size))
         total = self._summed(inputs, residual, asked).total
         assert both.reach is not None
@@ -369,21 +372,33 @@ class ClippedSum:
         self, position: jax.Array, batch: Batch, factor: jax.Array | None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
-        if self.linear is not None:
-            inputs, residual = self._residual(position, batch)
-            gradients = (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
-        else:
-            gradients = -self._every(jax.grad, position, batch, self._keys(batch, key))
-        gradients = jnp.where(batch.real[:, None], gradients, 0.0)
-        finite = jnp.all(jnp.isfinite(gradients), axis=1)
-        seen = jnp.where(finite[:, None], gradients, 0.0)
-        if factor is not None:
-            seen = seen * factor if factor.ndim == 1 else seen @ factor
+
+        def looked_at(position: jax.Array) -> tuple[jax.Array, jax.Array]:
+            if self.linear is not None:
+                inputs, residual = self._residual(position, batch)
+                gradients = (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
+            else:
+                gradients = -self._every(jax.grad, position, batch, self._keys(batch, key))
+            gradients = jnp.where(batch.real[:, None], gradients, 0.0)
+            finite = jnp.all(jnp.isfinite(gradients), axis=1)
+            seen = jnp.where(finite[:, None], gradients, 0.0)
+            if factor is not None:
+                seen = seen * factor if factor.ndim == 1 else seen @ factor
+            return seen, finite
+
+        seen, finite = once(looked_at, position)
         if math.isinf(self.clip):
             return seen, finite
         norms = row_norms(seen)
         scale = jnp.minimum(1.0, self._most(batch) / jnp.maximum(norms, TINY))
         return jnp.where(jnp.isfinite(norms)[:, None], seen, 0.0) * scale[:, None], finite
+
+    def _measured(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The same; several residuals of a record, whose norm is measured before they are summed, as one buffer."""
+        assert self.linear is not None
+        if not self.linear.outputs:
+            return self._residual(position, batch)
+        return once(lambda here: self._residual(here, batch), position)
 
     def _residual(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
         assert self.linear is not None

@@ -214,7 +214,12 @@ def completed(
                 "with; put them back, or delete it and start afresh, which is charged again"
             )
         begun = resumed or _first(job, source, mark, given)
-        checkpoints.write(place, begun)
+        try:
+            checkpoints.write(place, begun)
+        except OSError as error:  # as of a full disk: before the charge
+            raise Refused(
+                f"checkpoint {str(place)!r} cannot be written: {error.strerror}; nothing was charged now"
+            ) from None
     if account is not None:
         try:
             charge = charges.made(*account, event, begun)

@@ -5,6 +5,7 @@ The order is the promise: everything is checked and priced, then the ledger is c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
@@ -217,6 +218,9 @@ def completed(
         try:
             checkpoints.write(place, begun)
         except OSError as error:  # as of a full disk: before the charge
+            if resumed is None:  # what was written of it holds the key
+                with contextlib.suppress(OSError):
+                    checkpoints.delete(place)
             raise Refused(
                 f"checkpoint {str(place)!r} cannot be written: {error.strerror}; nothing was charged now"
             ) from None

@@ -338,3 +338,41 @@ def test_wrong_schemas_are_refused_in_one_line(text):
 def test_a_target_must_be_one(change, said):
     with pytest.raises(Refused, match=said):
         schema.loads(SCHEMA.replace(*change)).aimed()
+
+
+def small(tmp_path, content, name="small.csv"):
+    path = tmp_path / name
+    path.write_bytes(content)
+    return path
+
+
+def test_a_quotation_mark_within_a_value_is_refused(tmp_path):
+    """Else it would end what another record opened, and the lines between were lost."""
+    for lines in (b'1,5"\n', b'1,5" x\n', b'2,"x"\n4,5"\n', b'2,"x\ny",5"\n', b'a"b,1\n'):
+        with pytest.raises(Refused, match=r"small.csv, line \d") as caught:
+            list(tables.open_table(small(tmp_path, b"a,b\n" + lines)).pieces())
+        assert "\n" not in str(caught.value)
+    good = b'a,b\n1,"x, ""y"""\n2, "z\n""w"""\n"3",""\n4,\n'
+    (piece,) = tables.open_table(small(tmp_path, good)).pieces()
+    assert piece.columns == {"a": ["1", "2", "3", "4"], "b": ['x, "y"', 'z\n"w"', "", ""]}
+
+
+def test_long_values_headers_like_zip_files_and_stateful_encodings(tmp_path):
+    long = small(tmp_path, b"PK_id,b\n1," + b"x" * (2**24 + 1) + b"\n")
+    assert sum(len(piece.lines) for piece in tables.open_table(long).pieces()) == 1
+    with pytest.raises(Refused, match="zip file"):
+        tables.open_table(small(tmp_path, b"PK\x03\x04,b\n1,2\n"))
+    for name in ("iso2022_jp", "ISO-2022-KR", "hz", "utf-7", "UTF7"):
+        with pytest.raises(Refused, match="is not taken"):
+            tables.open_table(small(tmp_path, b"a,b\n1,2\n"), encoding=name)
+
+
+def test_yes_or_no_by_the_first_rows_is_learnt_and_by_a_type_is_not(tmp_path):
+    table = tables.open_table(small(tmp_path, b"smoker,ill\nyes,no\nno,yes\n"))
+    draft = drafts.from_types(table, "ill")
+    assert schema.loads(draft.toml).learnt == ("smoker", "ill")
+    assert draft.learnt == ["smoker", "ill"]
+    columns = {"smoker": [True, False], "ill": ["yes", "no"]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "small.parquet")
+    draft = drafts.from_types(tables.open_table(tmp_path / "small.parquet"), "ill")
+    assert schema.loads(draft.toml).learnt == ("ill",)

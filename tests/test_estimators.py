@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import confide
@@ -201,7 +202,7 @@ def test_what_is_bad_is_refused_before_the_charge(case, ledger):
 def test_data_that_scikit_learn_refuses_is_not_charged(ledger):
     spent = len(ledger.history("patients"))
     for rows, labels in ((X[:, 0], Y), (X, Y[1:]), ([["young", 1]] * N, Y), (X, None)):
-        with pytest.raises(ValueError, match=r"2D|inconsistent|could not convert|requires y"):
+        with pytest.raises(ValueError, match=r"2D|inconsistent|not numeric|requires y"):
             logistic(ledger=ledger).fit(rows, labels)
     assert len(ledger.history("patients")) == spent
 
@@ -232,6 +233,85 @@ def test_what_no_record_can_be_counts_as_absent(build, monkeypatch):
         build(records=1000).fit(np.zeros((0, 2)), [])
     assert seen[-1][3] == 1000
     assert seen[-1][0].shape == (0, 3)
+
+
+def seen_by(monkeypatch, model, rows, target):
+    """What the learning is given: the design, the target, and which records are present."""
+    seen = []
+
+    def completed(model, data, *more, present, **named):
+        seen.extend([*data, present])
+        raise Refused("enough")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(confide.estimators.fitting, "completed", completed)
+        with pytest.raises(Refused, match="enough"):
+            model.fit(rows, target)
+    return seen
+
+
+OTHER_ROWS = {
+    "frame of objects": lambda: pd.DataFrame({"age": [1, 2, 10**400, 4], "marker": [1.0] * 4}),
+    "missing and huge": lambda: pd.DataFrame({"age": [1, None, 10**400, 4], "marker": [1.0, 0, 1, 1]}, dtype=object),
+    "order of Fortran": lambda: np.array([[1, 1], [2, 1], [-(10**400), 1], [4, 1]], object, order="F"),
+    "category": lambda: pd.DataFrame({"age": pd.Categorical([1, 2, None, 4]), "marker": [1] * 4}),
+    "nullable": lambda: pd.DataFrame({"age": pd.array([1, 2, None, 4], "Int64"), "marker": [1] * 4}),
+    "list with a missing value": lambda: [[1, 1], [2, 1], [pd.NA, 1], [4, 1]],
+    "masked": lambda: np.ma.array([[1, 1], [2, 1], [3, 1], [4, 1]], mask=[[0, 0], [0, 0], [1, 0], [0, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_missing_and_huge_features_are_absent_in_whatever_holds_them(name, monkeypatch):
+    rows = OTHER_ROWS[name]()
+    absent = [1, 2] if name == "missing and huge" else [2]
+    design, target, present = seen_by(monkeypatch, logistic(), rows, ["ill", "well", "ill", "well"])
+    plain = seen_by(monkeypatch, logistic(), [[1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [4.0, 1.0]], ["ill", "well"] * 2)
+    assert np.flatnonzero(~present).tolist() == absent
+    assert np.array_equal(design[present], plain[0][present])
+    assert np.array_equal(target[present], plain[1][present])
+    assert not design[absent].any()
+
+
+def test_names_of_columns_are_kept_of_a_frame_with_a_huge_number():
+    table = pd.DataFrame({"age": X[:, 0], "marker": X[:, 1]}, dtype=object)
+    table.iloc[3, 0] = 10**400
+    assert list(logistic(steps=20).fit(table, Y).feature_names_in_) == ["age", "marker"]
+
+
+OTHER_TARGETS = {
+    "ragged": [[0], [1], [1, 0], [1]],
+    "array in a list": [0, 1, np.array([1, 0]), 1],
+    "tuple": [0, 1, (0, 1), 1],
+    "nullable": pd.Series([0, 1, None, 1], dtype="Int64"),
+    "category": pd.Series([0, 1, None, 1], dtype="category"),
+    "masked": np.ma.array([0, 1, 0, 1], mask=[0, 0, 1, 0]),
+    "huge": [0, 1, 10**400, 1],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TARGETS)
+@pytest.mark.parametrize("build", [logistic, linear])
+def test_a_target_that_is_none_is_absent_and_leaves_the_others(build, name, monkeypatch):
+    more = {"target_bounds": (0, 1)} if build is linear else {"classes": [0, 1]}
+    rows = X[:4]
+    for given, absent in ((OTHER_TARGETS[name], [2]), ([[0], [1], [0], [1]], [])):
+        design, target, present = seen_by(monkeypatch, build(**more), rows, given)
+        assert np.flatnonzero(~present).tolist() == absent
+        plain = seen_by(monkeypatch, build(**more), rows, np.array([0, 1, 0, 1]))
+        assert np.array_equal(design[present], plain[0][present])
+        assert np.array_equal(target[present], plain[1][present])
+
+
+def test_a_word_among_numbers_is_refused_and_not_shown():
+    table = pd.DataFrame({"age": [1, 2, "secret"], "marker": [1, 2, 3]})
+    for rows in (table, table.to_numpy(object), table.to_numpy().tolist(), table.to_numpy(str)):
+        with pytest.raises(Refused, match=r"^X is ragged or not numeric: [^\n]*$") as caught:
+            logistic().fit(rows, Y[:3])
+        assert "secret" not in str(caught.value)
+    with pytest.raises(Refused, match="y is ragged or not numeric") as caught:
+        linear().fit(X[:3], [1, 2, "secret"])
+    assert "secret" not in str(caught.value)
 
 
 def test_classes_from_the_data_are_said_in_the_guarantee(ill):
@@ -336,6 +416,14 @@ def test_searches_and_ensembles_warn_too_and_a_single_fit_does_not():
     with pytest.warns(confide.SpendsBudgetWarning):
         BaggingClassifier(logistic(classes=[0, 1]), n_estimators=2, random_state=0).fit(X, Y == "ill")
     make_pipeline(FunctionTransformer(), logistic()).fit(X, Y)  # warnings are errors here
+
+
+def test_semi_supervision_and_imputation_warn():
+    with pytest.warns(confide.SpendsBudgetWarning):
+        SelfTrainingClassifier(logistic(classes=[0, 1], steps=20, batch_size=100), max_iter=1).fit(
+            X, np.where(X[:, 0] > 90, -1, Y == "ill")
+        )
+    assert "sklearn.impute" in confide.estimators._REPEATERS
 
 
 def test_a_refused_fit_leaves_the_fitted_estimator_as_it_was(patients):

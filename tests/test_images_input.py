@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -202,6 +203,61 @@ def test_with_a_declared_shape_no_file_refuses_the_others(folder):
     none = read(Path("photos"), ("cat", "dog"), (8, 8, 1), empty=True)
     assert none.x.shape == (0, 8, 8, 1)
     assert (none.x.dtype, none.y.dtype, none.present.dtype) == (np.float32, np.float32, bool)
+
+
+def renamed(name):
+    return lambda own: own.rename(own.parents[1] / name)
+
+
+def replaced_by(make):
+    def change(own):
+        own.unlink()
+        make(own)
+
+    return change
+
+
+OTHER_FILES = {
+    "another suffix": renamed("cat/02.gif"),
+    "no suffix": renamed("cat/02"),
+    "folder": replaced_by(lambda own: own.mkdir()),
+    "beside the classes": renamed("02.png"),
+    "link to another": replaced_by(lambda own: own.symlink_to(own.parents[1] / "dog/01.png")),
+    "link to itself": replaced_by(lambda own: own.symlink_to(own)),
+    "link to nowhere": replaced_by(lambda own: own.symlink_to(own.parents[1] / "nowhere.png")),
+    "pipe": replaced_by(os.mkfifo),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_with_a_declared_shape_whatever_is_no_image_is_absent_by_itself(name, folder):
+    before = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    OTHER_FILES[name](folder / "photos/cat/02.png")
+    after = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    assert len(after.x) == len(before.x) == 6
+    assert (~after.present).sum() == 1
+    assert not after.x[~after.present].any()
+    others = [i for i, own in enumerate(before.names) if own != "cat/02.png"]
+    assert np.array_equal(after.x[after.present], before.x[others])
+    assert np.array_equal(after.y[after.present], before.y[others])
+    assert [own for own, there in zip(after.names, after.present, strict=True) if there] == [
+        before.names[i] for i in others
+    ]
+    with pytest.raises(Refused) as caught:
+        read(Path("photos"), ("cat", "dog"))
+    assert "\n" not in str(caught.value)
+
+
+def test_links_to_images_elsewhere_are_images(folder):
+    """A folder of links is as good as one of files."""
+    before = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    (folder / "photos").rename(folder / "elsewhere")
+    for own in before.names:
+        (folder / "photos" / own).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "photos" / own).symlink_to(folder / "elsewhere" / own)
+    after = read(Path("photos"), ("cat", "dog"), (8, 8, 1))
+    assert after.present.all()
+    assert np.array_equal(after.x, before.x)
 
 
 def test_images_of_one_class_are_fitted(folder, call):

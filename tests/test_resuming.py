@@ -133,3 +133,14 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path):
     path.chmod(0o600)
     with pytest.raises(Refused, match="cannot be read"):
         fit(checkpoint=path)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_charge(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    ledger = ledger_of(tmp_path)
+    monkeypatch.setattr(fitting.checkpoints, "write", full)
+    with pytest.raises(Refused, match=r"cannot be written: No space left on device; nothing was charged now$"):
+        fit(ledger=ledger, checkpoint=tmp_path / "run.ckpt")
+    assert ledger.history("patients") == []

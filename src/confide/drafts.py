@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from confide.checks import Refused
 from confide.schema import FALSE, FILL_IN, MISSING_VALUES, TRUE, Column, Kind, Schema, text, toml_key, toml_value
-from confide.tables import Table
+from confide.tables import Table, booleans
 
 LOOKED_AT = 1000  # rows that types are guessed from
 MOST_CATEGORIES = 1000  # so many are free text
@@ -20,7 +20,10 @@ class Draft(NamedTuple):
 
 
 def from_types(table: Table, target: str = "") -> Draft:
-    """The kinds of the columns, guessed from the first rows; no value of a record is in it."""
+    """The kinds of the columns, guessed from the first rows; no value of a record is in it.
+
+    That a column is yes or no is learnt from those rows, and marked so, unless the type of the file says it.
+    """
     kinds = _kinds(table, target)
     lines = [
         "# The public domain of a table. Fill in what is marked from public knowledge (a code book, a law, a manual),",
@@ -28,7 +31,8 @@ def from_types(table: Table, target: str = "") -> Draft:
         "# The kinds are guessed from the first rows: see whether they are right for any row that there can be.",
     ]
     lines += [f"target = {toml_value(target)}"] if target else ["# target = ..."]
-    to_fill = []
+    to_fill, learnt = [], []
+    said = booleans(table)
     for name, kind in kinds.items():
         lines += ["", f"[columns.{toml_key(name)}]", f'kind = "{kind}"']
         if kind == "numeric":
@@ -37,10 +41,14 @@ def from_types(table: Table, target: str = "") -> Draft:
         elif kind == "categorical":
             lines += [f'categories = ["{FILL_IN}"]', "# other = true  # a category for whatever is not listed"]
             to_fill.append(f'{name}: the list of categories that there can be, or kind = "ignore"')
-        else:
-            to_fill.append(f"{name}: whether it is yes or no everywhere, as it is in the first rows")
+        elif name not in said:
+            learnt.append(name)
+            lines += ["learnt = true  # from the first rows: remove this where it is yes or no in any row there can be"]
+            to_fill.append(
+                f"{name}: whether it is yes or no everywhere, as in the first rows; then remove learnt = true"
+            )
         lines += ['# missing = "indicator"  # a feature for it; by default a record without a value counts as absent']
-    return Draft("\n".join(lines) + "\n", to_fill, [])
+    return Draft("\n".join(lines) + "\n", to_fill, learnt)
 
 
 def from_data(table: Table, target: str = "") -> Draft:

@@ -66,7 +66,16 @@ _DOMAIN = (
 # Whatever in scikit-learn fits clones of what it is given on overlapping parts of the records.
 _REPEATERS = tuple(
     f"sklearn.{name}"
-    for name in ("model_selection", "ensemble", "calibration", "multiclass", "multioutput", "feature_selection")
+    for name in (
+        "model_selection",
+        "ensemble",
+        "calibration",
+        "multiclass",
+        "multioutput",
+        "feature_selection",
+        "semi_supervised",
+        "impute",
+    )
 )
 
 
@@ -97,17 +106,13 @@ class _PrivateLinear(BaseEstimator):
     _bounds: Bounds
 
     def _features(self, X: Any) -> np.ndarray:
-        """X in double precision, whatever its values are; refused where it is no table of numbers."""
+        """What `_read` gave in double precision, whatever its values are; refused where it is no table."""
         settings: Any = {
             "dtype": np.float64,
             "ensure_all_finite": False,
             "ensure_min_samples": 1 if self.records is None else 0,
         }
-        try:
-            return np.asarray(validate_data(self, X, **settings))
-        except OverflowError:  # a whole number that no double holds
-            X = _rounded(X)
-            return np.asarray(validate_data(self, X, **settings))
+        return np.asarray(validate_data(self, X, **settings))
 
     def _fit(
         self, X: np.ndarray, y: np.ndarray, known: np.ndarray, model: Model, *assumptions: str
@@ -214,12 +219,13 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
         _given(self.bounds, "bounds", "(low, high) of every feature")
         _given(self.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
         with _as_before(self):
+            X = _read(X)
             if y is None or isinstance(self.classes, str):
                 given: Any = {"y": y, "dtype": np.float64, "ensure_all_finite": False}
                 _, y = validate_data(self, X, **given)
                 check_classification_targets(y)
             labels = self._classes(y)
-            X, own = self._features(X), _column(y, object, X)
+            X, own = self._features(X), _column(_labels(y), X)
             places = {label: place for place, label in enumerate(labels.tolist())}
             found = np.array([_place(places, label) for label in own], np.int64)
             unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
@@ -383,7 +389,8 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
             if y is None:
                 without: Any = {"y": y}
                 validate_data(self, X, **without)  # which says so
-            X, own = self._features(X), _column(y, np.float64, X)
+            X = self._features(_read(X))
+            own = _column(_doubles(_labels(y), "y"), X)
             target = checked_bounds(self.target_bounds, "target_bounds", 1)
             model = self._model(X.shape[1] + 1, target.half[0])
             slopes, intercept = self._fit(X, target.scaled(own), np.isfinite(own), model)
@@ -420,25 +427,83 @@ def _as_before(estimator: BaseEstimator) -> Iterator[None]:
         raise
 
 
-def _column(values: Any, dtype: Any, rows: Any) -> np.ndarray:
-    """A target as one column of a type that no record decides, one for each of the rows."""
-    try:
-        column = np.asarray(values, dtype)
-    except OverflowError:
-        column = np.asarray(_rounded(values), dtype)
-    column = column_or_1d(column, warn=True)
-    check_consistent_length(rows, column)
+def _read(X: Any) -> Any:
+    """X with its entries in double precision, each by itself: NaN where one is missing, infinite beyond the type.
+
+    Arrays of numbers, and what is no array, are left to scikit-learn; a frame stays one, for the names of its columns.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        return _doubles(_filled(X), "X")
+    if hasattr(X, "isna") and hasattr(X, "columns"):  # of pandas: what the types say, and never what there is
+        if all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in X.dtypes):
+            return X
+        return type(X)(_doubles(_unmissed(X), "X"), columns=X.columns, index=X.index)
+    if isinstance(X, (list, tuple)) or getattr(getattr(X, "dtype", None), "kind", "") in tuple("OUST"):
+        return _doubles(X, "X")
+    return X
+
+
+def _labels(y: Any) -> np.ndarray:
+    """A target as an array of objects whose shape no record decides.
+
+    A list has one entry for each record, whatever they are: one that is a list of one label is that label.
+    """
+    if isinstance(y, np.ma.MaskedArray):
+        return _filled(y)
+    if hasattr(y, "isna") and hasattr(y, "to_numpy"):
+        return _unmissed(y)
+    if not isinstance(y, (list, tuple)):
+        return np.asarray(y, object)
+    column = np.empty(len(y), object)
+    for i, entry in enumerate(y):
+        column[i] = _single(entry)
     return column
 
 
-def _rounded(values: Any) -> np.ndarray:
-    """The values with whole numbers beyond double precision as infinite."""
-    array = np.array(values, object)
-    flat = array.reshape(-1)
-    for i, value in enumerate(flat):
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            flat[i] = math.inf
-    return array
+def _single(entry: Any) -> Any:
+    """The only one of a list, or of an array; NaN, which is no label, for another list."""
+    if isinstance(entry, (list, tuple)):
+        return _single(entry[0]) if len(entry) == 1 else math.nan
+    if hasattr(entry, "tolist") and not isinstance(entry, np.generic):
+        return _single(entry.tolist())
+    return entry
+
+
+def _doubles(values: Any, name: str) -> np.ndarray:
+    try:
+        try:
+            return np.asarray(values, np.float64)
+        except (OverflowError, TypeError):  # a whole number that no double holds, or a missing value of pandas
+            objects = np.asarray(values, object)
+            read = np.fromiter(map(_double, objects.flat), np.float64, objects.size)
+            return read.reshape(objects.shape)
+    except ValueError:  # which would say the value
+        raise Refused(f"{name} is ragged or not numeric: give numbers, one row per record") from None
+
+
+def _double(value: Any) -> float:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _filled(array: np.ma.MaskedArray) -> np.ndarray:
+    return np.where(np.ma.getmaskarray(array), math.nan, np.ma.getdata(array).astype(object))
+
+
+def _unmissed(values: Any) -> np.ndarray:
+    """The values in an object of pandas; NaN for those that are missing."""
+    return np.where(np.asarray(values.isna()), math.nan, values.to_numpy(object))
+
+
+def _column(values: np.ndarray, rows: Any) -> np.ndarray:
+    """A target as one column, one for each of the rows."""
+    column = column_or_1d(values, warn=True)
+    check_consistent_length(rows, column)
+    return column
 
 
 def _place(places: dict[Any, int], label: Any) -> int:

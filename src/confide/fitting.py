@@ -5,6 +5,7 @@ The order is the promise: everything is checked and priced, then the ledger is c
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
@@ -214,7 +215,15 @@ def completed(
                 "with; put them back, or delete it and start afresh, which is charged again"
             )
         begun = resumed or _first(job, source, mark, given)
-        checkpoints.write(place, begun)
+        try:
+            checkpoints.write(place, begun)
+        except OSError as error:  # as of a full disk: before the charge
+            if resumed is None:  # what was written of it holds the key
+                with contextlib.suppress(OSError):
+                    checkpoints.delete(place)
+            raise Refused(
+                f"checkpoint {str(place)!r} cannot be written: {error.strerror}; nothing was charged now"
+            ) from None
     if account is not None:
         try:
             charge = charges.made(*account, event, begun)

@@ -4,9 +4,11 @@ Pixels are numbers within public bounds: whole numbers from 0 to 255, which are 
 [0, 1]; which of the two is the type that the array has. What is beyond the bounds counts as the bound, and what is no
 number as 0. An image that belongs to no declared class counts as absent: its place stays, and is all zeros.
 
-All images have one shape. That of an array is the file's own; that of a folder is declared, and then a file that cannot
-be read as such an image counts as absent. Where it is not declared it is that of the first file, and any other is
-refused: for the record's own sake, and guarantees are then about folders in which there is none.
+All images have one shape. That of an array is the file's own; that of a folder is declared, and then whatever a
+sub-folder holds that cannot be read as such an image (another kind of file, a folder, a link that leads nowhere or to
+another image of the folder) counts as absent, and so does an image beside the sub-folders. Where it is not declared it
+is that of the first file, and any other is refused: for the record's own sake, and guarantees are then about folders in
+which there is none.
 """
 
 from __future__ import annotations
@@ -129,21 +131,17 @@ def _labels(path: Path, y: np.ndarray, records: int, classes: int) -> tuple[np.n
 
 
 def _folder(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None, empty: bool) -> Read:
-    files = list(_files(path, classes))
+    files = list(_files(path, classes, declared=shape is not None))
     if not files and not (empty and shape):
         inside = "in sub-folders named as the classes" if classes else "in it, or in its sub-folders"
         known = "; without any, --shape must say what they would be" if empty else ""
         raise Refused(f"{path} holds no images: put {', '.join(SUFFIXES)} files {inside}{known}")
-    whole: dict[Path, Path] = {}
-    for file, _ in files:
-        real = file.resolve()
-        if real in whole:
-            raise Refused(f"{file} is the same file as {whole[real]}: keep one, since one person may count once")
-        whole[real] = file
+    if shape is None:
+        _refuse_twins(files)
     own = _image(files[0][0]).shape if shape is None else shape
     x, present = np.zeros((len(files), *own), np.uint8), np.array([label is not None for _, label in files], bool)
     for i, (file, _) in enumerate(files):
-        image = _image(file) if shape is None else _image_or_none(file)
+        image = _image(file) if shape is None else _image_or_none(path, file)
         if shape is None and image is not None and image.shape != own:
             raise Refused(
                 f"{file} has shape {image.shape} and {files[0][0]} has {own} (height, width, channels): give images of "
@@ -158,23 +156,36 @@ def _folder(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] 
     return Read(_pixels(path, x), y, present, [file.relative_to(path).as_posix() for file, _ in files], "file")
 
 
-def _files(path: Path, classes: tuple[str, ...] | None) -> Iterator[tuple[Path, int | None]]:
+def _files(path: Path, classes: tuple[str, ...] | None, *, declared: bool) -> Iterator[tuple[Path, int | None]]:
     """Every image with the place of its class, in the order of names; what is hidden is passed over.
 
-    One in a sub-folder that is no class has none.
+    One in a sub-folder that is no class has none. Where the shape is `declared`, whatever else there is in a sub-folder
+    is in its place, to be found absent, and so is an image beside them.
     """
     for entry in _entries(path):
         if not entry.is_dir():
-            if entry.suffix.lower() in SUFFIXES and classes is not None:
+            if entry.suffix.lower() in SUFFIXES and classes is not None and not declared:
                 raise Refused(f"{entry} is in no class: move it into a sub-folder that is named as its class")
             if entry.suffix.lower() in SUFFIXES:
-                yield entry, 0
+                yield entry, 0 if classes is None else None
             continue
         for file in _entries(entry):
-            if file.suffix.lower() not in SUFFIXES or file.is_dir():
+            if not declared and (file.suffix.lower() not in SUFFIXES or not file.is_file()):
                 raise Refused(f"{file} is no image that can be read: move it away, or give {', '.join(SUFFIXES)}")
             named = 0 if classes is None else classes.index(entry.name) if entry.name in classes else None
             yield file, named
+
+
+def _refuse_twins(files: list[tuple[Path, int | None]]) -> None:
+    whole: dict[Path, Path] = {}
+    for file, _ in files:
+        try:
+            real = file.resolve()
+        except (OSError, RuntimeError):  # a link that leads to itself
+            raise Refused(f"{file} is a link that leads nowhere: move it away") from None
+        if real in whole:
+            raise Refused(f"{file} is the same file as {whole[real]}: keep one, since one person may count once")
+        whole[real] = file
 
 
 def _entries(path: Path) -> list[Path]:
@@ -184,11 +195,16 @@ def _entries(path: Path) -> list[Path]:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _image_or_none(file: Path) -> np.ndarray | None:
-    """The image, or None where it cannot be read as one."""
+def _image_or_none(path: Path, file: Path) -> np.ndarray | None:
+    """The image, or None where there is none: by this file alone, whatever the others are."""
     try:
+        if file.suffix.lower() not in SUFFIXES or not file.is_file():  # to open a pipe would wait for ever
+            return None
+        home, real = path.resolve(), file.resolve()
+        if real.is_relative_to(home) and real != home / file.relative_to(path):  # another's, which counts there
+            return None
         return _image(file)
-    except Refused:
+    except (Refused, OSError, RuntimeError):
         return None
 
 

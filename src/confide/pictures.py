@@ -62,7 +62,12 @@ class Pictures:
         """Which images the guarantee is about; their shape may have been declared, or is that of what was read."""
         what = "image" if len(self.shape) == 3 else "row of numbers"
         where = "was declared too" if declared else "is that of the first file" if folder else "is the file's"
-        refused = "" if declared or not folder else " (files that cannot be read, or of another shape, are refused)"
+        others = (
+            "whatever else a sub-folder holds counts as absent, and so does a link to another image of the folder"
+            if declared
+            else "files that cannot be read, or of another shape, are refused"
+        )
+        refused = f" ({others})" if folder else ""
         return (
             f"Each {what} is one person's; whoever has several is protected for one of them alone.",
             f"The shape of the {what}s and the list of classes are public: the classes were declared by whoever ran "

@@ -4,14 +4,17 @@ Values of a CSV file are text as it stands there; those of a Parquet file have t
 that Python has no value for (a date after the year 9999) is None.
 
 What a file is refused for is its structure alone: lines with more or fewer values than the header, bytes that are no
-text, quotation marks that stay open, Parquet that cannot be read. That is for the records' own sake, as nobody could
-say which values are whose; guarantees are about files without such faults.
+text, quotation marks that stay open or stand within a value that begins with none (such a mark would end what another
+record opened, and the lines between would be lost), Parquet that cannot be read. That is for the records' own sake, as
+nobody could say which values are whose; guarantees are about files without such faults.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,8 @@ from confide.checks import Refused
 PIECE = 20_000  # records read at once
 PARQUET = (".parquet", ".pq")
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
-csv.field_size_limit(2**24)
+STATEFUL = ("iso2022", "hz", "utf-7")  # where bytes of one record say how those of the next are read
+csv.field_size_limit(2**31 - 1)
 
 
 class Piece(NamedTuple):
@@ -58,7 +62,9 @@ class Table:
 
     def _csv_pieces(self, size: int) -> Iterator[Piece]:
         with _opened(self.path, self.encoding) as file:
-            reader = csv.reader(file, delimiter=self.delimiter, skipinitialspace=True, strict=True)
+            reader = csv.reader(
+                _lines(file, self.delimiter), delimiter=self.delimiter, skipinitialspace=True, strict=True
+            )
             rows: list[list[str]] = []
             lines: list[int] = []
             started = False
@@ -120,7 +126,7 @@ def open_table(
         raise Refused(f"delimiter = {delimiter!r} is not one character: give one, such as ';'")
     table = Table(path=path, header=(), delimiter=delimiter, encoding=encoding or "utf-8-sig")
     with _opened(path, table.encoding) as file:
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
+        reader = csv.reader(_lines(file, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
         rows = (pair for pair in _rows(reader, table) if pair[0])
         found, line = next(rows, (None, 0))
         if found is None:
@@ -140,7 +146,7 @@ def open_table(
 
 MAGIC = {
     b"\x1f\x8b": "is compressed: unpack it first",
-    b"PK": "is a workbook or a zip file: export or unpack it to CSV first",
+    b"PK\x03\x04": "is a workbook or a zip file: export or unpack it to CSV first",
     b"\xff\xfe": "seems to be UTF-16: give --encoding utf-16",
     b"\xfe\xff": "seems to be UTF-16: give --encoding utf-16",
 }
@@ -150,11 +156,12 @@ def _recognised(path: Path, encoding: str | None) -> None:
     """Refuse what is something else than its name says."""
     try:
         with path.open("rb") as file:
-            first = file.read(2)
+            first = file.read(4)
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
-    if first in MAGIC and not (encoding and "UTF-16" in MAGIC[first]):
-        raise Refused(f"{path} {MAGIC[first]}")
+    found = next((what for magic, what in MAGIC.items() if first.startswith(magic)), None)
+    if found and not (encoding and "UTF-16" in found):
+        raise Refused(f"{path} {found}")
 
 
 def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
@@ -173,11 +180,50 @@ def _shown(delimiter: str) -> str:
 
 def _opened(path: Path, encoding: str) -> Any:
     try:
+        if codecs.lookup(encoding).name.startswith(STATEFUL):
+            raise Refused(
+                f"encoding = {encoding!r} is not taken, as one record could change how others are read: "
+                "convert the file to UTF-8"
+            )
         return path.open(newline="", encoding=encoding)
     except LookupError:
         raise Refused(f"encoding = {encoding!r} is unknown: give one such as utf-8 or latin-1") from None
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _lines(file: Any, delimiter: str) -> Iterator[str]:
+    """The lines as they are; csv.Error for a quotation mark within a value that begins with none."""
+    quoted = False
+    for line in file:
+        if '"' in line:
+            quoted = _quoted(line, delimiter, quoted)
+        yield line
+
+
+WITHIN = re.compile(r'[^"]*(?:""[^"]*)*')
+
+
+def _quoted(line: str, delimiter: str, quoted: bool) -> bool:
+    """Whether a quotation mark is open at the end of a line, by whether one is at its beginning."""
+    place = 0
+    while True:
+        if not quoted:
+            while line.startswith(" ", place):
+                place += 1
+            quoted = line.startswith('"', place)
+            place += quoted
+        if quoted:
+            closed = WITHIN.match(line, place).end()  # type: ignore[union-attr]
+            if closed == len(line):
+                return True
+            quoted, place = False, closed + 1
+        end = line.find(delimiter, place)
+        if '"' in (line[place:] if end < 0 else line[place:end]):
+            raise csv.Error("a quotation mark stands within a value that begins with none, and must be doubled there")
+        if end < 0:
+            return False
+        place = end + 1
 
 
 def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
@@ -191,7 +237,9 @@ def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
         except UnicodeDecodeError as error:
             raise Refused(_undecoded(table, error)) from None
         except csv.Error as error:
-            raise Refused(f"{table.at(begins)}: {error}: close the quotation mark, or give a CSV file") from None
+            raise Refused(
+                f"{table.at(begins)}: {error}: quote the value, close the quotation mark, or give a CSV file"
+            ) from None
         except OSError as error:
             raise Refused(f"{table.path} cannot be read: {error.strerror}") from None
         yield row, begins
@@ -235,6 +283,14 @@ def _parquet(path: Path) -> Any:
         return parquet.ParquetFile(path)
     except (OSError, ValueError, ArrowException) as error:
         raise Refused(f"{path} cannot be read as Parquet: {_first(error)}") from None
+
+
+def booleans(table: Table) -> set[str]:
+    """The columns that are truth values by the types of the file, of which CSV has none."""
+    if table.place == "line":
+        return set()
+    schema = _parquet(table.path).schema_arrow
+    return {name for name in table.header if str(schema.field(name).type) == "bool"}
 
 
 def _first(error: Exception) -> str:

@@ -53,7 +53,7 @@ def schema_init(
         show_table("To fill in from public knowledge, not from the data", ["column", "what"], rows)
     if draft.learnt:
         say(
-            f"Filled in from the data and marked learnt = true: {', '.join(draft.learnt)}. A fit refuses such a schema "
+            f"Taken from the data and marked learnt = true: {', '.join(draft.learnt)}. A fit refuses such a schema "
             "unless it is given --accept-learnt-schema, and its guarantee then says that these values are not counted."
         )
 

@@ -36,7 +36,8 @@ def scattering(
     norms are bounded by construction: give `norm_bound=1.0` to a model without a look at the data.
 
     Args:
-        images: (n, height, width) or (n, height, width, colours); bytes, or floats in [0, 1].
+        images: (n, height, width) or (n, height, width, colours); bytes, or floats in [0, 1]: what is
+            beyond counts as the bound, and what is masked or no number as 0.
         order: 1, or 2 for products of two wavelets as well.
         scales: J; one place of the output stands for 2^J x 2^J pixels.
         angles: L, of the wavelets. There are 1 + L J (+ L^2 J (J - 1) / 2) channels for each colour.
@@ -80,9 +81,12 @@ def _computed(pixels: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 def _pixels(images: Any) -> np.ndarray:
-    """(n, height, width, colours), bytes or single precision."""
-    if isinstance(images, np.ma.MaskedArray) and np.ma.is_masked(images):
-        raise Refused("images have masked pixels: fill them, or leave such images out")
+    """(n, height, width, colours), bytes or single precision: each pixel by itself, whatever the others are.
+
+    What is beyond [0, 1] counts as the bound, and what is masked or no number as 0.
+    """
+    if isinstance(images, np.ma.MaskedArray):
+        images = images.filled(0)
     try:
         pixels = np.asarray(images)
     except ValueError:
@@ -96,10 +100,11 @@ def _pixels(images: Any) -> np.ndarray:
         return pixels
     if pixels.dtype.kind != "f":
         raise Refused(f"images are of {pixels.dtype}: give bytes (uint8), or floats in [0, 1]")
+    within = np.empty(pixels.shape, np.float32)
     for first in range(0, len(pixels), CHUNK):
-        if not np.all((pixels[first : first + CHUNK] >= 0) & (pixels[first : first + CHUNK] <= 1)):
-            raise Refused("images have pixels that are missing or outside [0, 1]: scale them by public bounds")
-    return pixels.astype(np.float32, copy=False)
+        part = np.nan_to_num(pixels[first : first + CHUNK], nan=0.0, posinf=1.0, neginf=0.0)
+        within[first : first + CHUNK] = np.clip(part, 0.0, 1.0)
+    return within
 
 
 def _shape(pixels: tuple[int, ...], order: int, scales: int, angles: int, groups: int | None) -> Shape:

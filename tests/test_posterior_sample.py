@@ -253,7 +253,7 @@ def states(model, sampler, data, budget=BUDGET, number=400, seed=0):
     job = found.job
     with jax.enable_x64(True):
         arrays, frame = targets.framed(job.model, job.target, job.target.arrays(found.data))
-        starts = job._starts(found.data, arrays, frame, noise.as_key(seed))
+        starts = job._starts(found.data.arrays, arrays, frame, noise.as_key(seed))
     return metropolis.run(job.target, arrays, frame, starts, job.chains, noise.as_key(seed + 1)), found
 
 
@@ -286,7 +286,7 @@ def kolmogorov(draws, grid, density):
 def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
     """Two parameters, by quadrature over the disc; along an axis, and in norm."""
     found, plan = in_a_ball
-    rho, (x, y) = plan.plan["likelihood_power"], plan.data
+    rho, (x, y) = plan.plan["likelihood_power"], plan.data.arrays
     side = np.linspace(-1.5, 1.5, 301)
     points = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
     scores = points @ x.T.astype(np.float64)
@@ -328,7 +328,7 @@ def test_draws_have_the_exact_distribution_in_one_dimension(algorithm, route):
     elif route == "ball":
         sampler = replace(sampler, bound="published", radius=1.0, likelihood_power=1.0)
     found, plan = states(model, sampler, (x, y), Budget(epsilon=20.0, delta=1e-5), seed=11)
-    rows, rho, scores = plan.data[0].astype(np.float64), plan.plan["likelihood_power"], GRID[:, None]
+    rows, rho, scores = plan.data.arrays[0].astype(np.float64), plan.plan["likelihood_power"], GRID[:, None]
     scores = GRID[:, None] * rows.T
     each = scores * y - np.logaddexp(scores, 0)
     if route == "cut":

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import confide
-from confide import Refused, fitting, jobs, run
+from confide import Refused, fitting, inputs, jobs, run
 from confide.models import logistic_regression
 from fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
@@ -90,8 +90,9 @@ def _replayed(content, folder):
     kept = fitting.checkpoints.read(path)
     source = confide.noise.SecureSource(kept.key)
     asked = jobs.Asked(steps=3000, secure=True)
-    job, _ = jobs.private_job(MODEL, _data(), BUDGET, confide.sgld(), asked, jax.random.key(0))
-    return run.execute(job, _data(), source)
+    table = inputs.placed(MODEL, _data())
+    job, _ = jobs.private_job(MODEL, table, BUDGET, confide.sgld(), asked, jax.random.key(0))
+    return run.execute(job, table, source)
 
 
 def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path):

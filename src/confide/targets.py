@@ -96,8 +96,13 @@ def uncut_scores(model: Model, y: np.ndarray, reach: np.ndarray) -> tuple[np.nda
         return low, np.where(y + reach < settings["largest_mean"], np.log(y + reach), np.inf)
 
 
-def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, radius: float | None) -> Target:
-    """The target of the published bound; without a radius the parameters are free, and only the cut bounds."""
+def bounded(
+    model: Model, unravel: Any, size: int, power: float, bound: float, radius: float | None, cut: bool = False
+) -> Target:
+    """The target of the published bound; without a radius the parameters are free, and only the cut bounds.
+
+    `cut` says that log likelihoods can be beyond the bound: then there is no frame.
+    """
     linear = model.linear
 
     def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
@@ -125,6 +130,8 @@ def bounded(model: Model, unravel: Any, size: int, power: float, bound: float, r
     settings, ridge = model.settings or {}, 0.0 if radius is not None and alone else None
     if alone and settings.get("prior") == "gaussian":
         ridge = power / settings["prior_scale"] ** 2
+    if cut:  # the mode of a likelihood that is not cut may lie wherever one record says: chains begin at the prior
+        ridge = None
     if radius is None:
         return Target(log_density, arrays, ridge)
 

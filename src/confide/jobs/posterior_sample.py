@@ -265,7 +265,7 @@ def _published(
     if sampler.total_variation > 0 and event.parts(budget.neighbours).failure >= budget.delta:
         raise _distance_too_large(sampler.total_variation, budget)
     _check_price(event, budget, sampler)
-    target = targets.bounded(model, unravel, size, power, bound, radius)
+    target = targets.bounded(model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None)
     return model, records, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
 
 

@@ -22,6 +22,7 @@ A program that keeps its promise is called a violation once in a thousand audits
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import os
@@ -47,6 +48,7 @@ from confide.posterior import Posterior
 FORMAT = 1
 FILE = "made-up.json"  # in the folder of the run: it may be published
 POWER = 0.95
+SAME = 1e-6  # relative, of what may be computed a little differently
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -214,17 +216,33 @@ def made_up(
 
 
 def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
-    """Whether the event of the program as it is built now has less noise, or more steps, than the one that was priced.
+    """Whether some step of the program as it is built now has no step of its own that was priced for at least as much.
 
-    Both are sums of Gaussian steps; what may overflow is not looked at, since canaries change it.
+    Both are sums of Gaussian steps; what may overflow is not looked at, since canaries change it. Steps are given away
+    in the order of their sampling probabilities, largest first, so that what was priced for one serves all later ones
+    too; each takes the largest noise that is not above its own, which leaves the most to the others.
     """
     one, two = built.parts(neighbours), priced.parts(neighbours)
-    if one.squared_mu > two.squared_mu * (1 + 1e-6):
+    if one.squared_mu > two.squared_mu * (1 + SAME):
         return True
-    mine, theirs = (np.repeat(parts[0], parts[2].astype(int)) for parts in (one, two))
-    if mine.size != theirs.size:
-        return mine.size > theirs.size
-    return bool(np.any(np.sort(mine) < np.sort(theirs) * (1 - 1e-6)))
+    mine, theirs = (sorted(zip(parts[1], parts[0], parts[2], strict=True), reverse=True) for parts in (one, two))
+    noises: list[float] = []  # of the priced steps that can be given away, with their numbers
+    numbers: list[float] = []
+    for q, noise_multiplier, count in mine:
+        while theirs and theirs[0][0] >= q * (1 - SAME):
+            _, other, number = theirs.pop(0)
+            place = bisect.bisect(noises, other)
+            noises.insert(place, other)
+            numbers.insert(place, number)
+        while count > 0:
+            place = bisect.bisect(noises, noise_multiplier * (1 + SAME)) - 1
+            if place < 0:
+                return True
+            taken = min(count, numbers[place])
+            count, numbers[place] = count - taken, numbers[place] - taken
+            if not numbers[place]:
+                del noises[place], numbers[place]
+    return False
 
 
 def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:

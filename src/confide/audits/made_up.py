@@ -2,9 +2,9 @@ r"""An audit of the program itself: the run's own steps on tables that are made 
 
 Canaries live in coordinates of their own, so they cannot see what is done to the model's: noise that is left out there,
 records that are not cut, batches that favour one of them. Here the very program of the run (`rebuilding`) runs many
-times on made-up neighbouring tables of the run's size, and everything that it releases, every noisy sum, is tested
-against what was priced and against the privacy profile that was claimed (`program`). No record is read, so nothing is
-spent, and what is found may be published.
+times on made-up neighbouring tables of the run's size, and the noisy sums are tested against what was priced and
+against the privacy profile that was claimed (`program`). No record is read, so nothing is spent, and what is found may
+be published.
 
 | table | rows | what it shows |
 |-------|------|---------------|
@@ -12,10 +12,17 @@ spent, and what is found may be published.
 | one record | one marked row, first, last or anywhere | what one record adds, and when it is in |
 | the other one | none, or one that pulls the other way | with the one before: the scores of neighbours |
 | halves | a random half of the rows is marked, then the other half | whether any record is in too often |
-| plain | rows of the model's own, some of them huge, without and with the last | what the model's gradients add |
+| plain | rows of the model's own, of every label, some of them huge, without and with the last | what gradients add |
+
+**Where it looks**: one record alone is first, last, and at one place drawn by the seed; every other place is looked at
+in the halves, where steps take batches and single records can be counted: one that counts twice there looks like one
+that is in twice as often. Noisy sums are kept of the first 2^22 numbers of a run and chain, so of the first steps alone
+where there are many parameters.
 
 **What it cannot see**: what is wrong with the run's own records, key or machine, and what happens only to tables unlike
-these; a second sum, as `sgfs` has; what is released beside the noisy sums.
+these; a second sum, as `sgfs` has; what is made of the noisy sums, or released beside them. Draws are taken to be
+functions of the noisy sums, as the kernels make them by construction: a kernel that looked at records elsewhere would
+not be heard.
 
 A program that keeps its promise is called a violation once in a thousand audits at most.
 """
@@ -94,7 +101,8 @@ class MadeUp(Audit):
             self._judgement(),
             self._reach(),
             "This is the program as it was built again from the run's settings, on tables that are made up: it cannot "
-            "see what is wrong with the run's own records, key or machine.",
+            "see what is wrong with the run's own records, key or machine. It hears the noisy sums, and takes draws to "
+            "be made of them alone.",
         )
 
     def _judgement(self) -> str:
@@ -118,8 +126,10 @@ class MadeUp(Audit):
         found = self.smallest
         parts = [
             f"noise below {found['noise']:.3g} of what was priced, or in one parameter below {found['one noise']:.3g}",
-            f"a record that adds more than {found['clip']:.6g} clips",
+            f"a record that, alone at the first place, the last or one other, adds more than {found['clip']:.6g} clips",
         ]
+        if found.get("whole", 1.0) < program.FINEST:
+            parts.append(f"a record at any place that counts further than {found['whole']:.2g} from whole times")
         if "presence" in found:
             parts.append(f"a record that is in a batch with a probability of {found['presence']:.3g} or more")
         if found.get("always", 1.0) < 0.5:
@@ -127,9 +137,11 @@ class MadeUp(Audit):
         if "epsilon" in found:
             parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
         seen = f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
-        blind = (
-            " It saw nothing of which other records a batch holds." if self.batches and "always" not in found else ""
-        )
+        blind = ""
+        if self.batches and "always" not in found:
+            blind = " It saw nothing of which other records a batch holds."
+        elif not self.batches:
+            blind = " Other places it did not look at, since every step takes all records."
         return seen + blind
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +165,7 @@ def made_up(
     seed: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> MadeUp:
-    """Run the program of a posterior on made-up tables, and test what it releases against its claim.
+    """Run the program of a posterior on made-up tables, and test its noisy sums against its claim.
 
     Args:
         repetitions: runs on each table; planned from the sizes by default, so that the same seed gives the same result.

@@ -71,7 +71,7 @@ MEANINGS = {  # what each test finds where it finds something
     "records": "one row of the model's own adds more to a sum than the clip",
     "presence": "a record is in batches more often than was priced",
     "halves": "some record is in batches more often than was priced",
-    "whole": "some record counts other than once in a sum",
+    "whole": "some record counts other than whole times in a sum",
     "batches": "batches of different steps, chains or runs are not independent",
     "sizes": "records are not in batches independently of each other",
 }
@@ -294,9 +294,10 @@ def _least_likely(found: tuple[int, int], wrong: tuple[int, int], epsilons: np.n
 def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, power: float) -> dict[str, float]:
     """What each kind of test would have seen with the stated power, at the level of one of them.
 
-    "noise" is a factor that all noise, "one noise" that of one coordinate is multiplied by; "clip" a length in clips;
-    "presence" how often a record is in; "always" the share of a record that is in every batch beside what chance puts
-    there, in the units of one record; "mu" that of a Gaussian mechanism that reveals more than it claims.
+    "noise" is a factor that all noise, "one noise" that of one coordinate is multiplied by; "clip" a length in
+    clips; "presence" how often a record is in; "always" the share of a record that is in every batch beside what
+    chance puts there, in the units of one record; "whole" how far from whole times a record counts; "mu" that of a
+    Gaussian mechanism that reveals more than it claims.
     """
     size = told.quiet.shape[-1]
     freedom = told.quiet.size // size
@@ -314,6 +315,8 @@ def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, po
     if told.crowded:
         trials = told.counts[0].size
         spread = math.sqrt(told.halves[0] * q * (1 - q) / trials)
+        if told.parts:
+            found["whole"] = 2 * float(max(np.max(loose(count, told.grain)) for count in told.counts))
         found["always"] = (float(stats.norm.isf(level / 2)) + float(stats.norm.isf(1 - power))) * spread / (1 - q)
     number = pairs_of(told).number
     needed = stats.binom.isf(level, number, area(*points)) + 1

@@ -1,7 +1,11 @@
 """Ways to break a program that its own description does not show, for audits to find."""
 
+import hashlib
+import math
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from confide import batches, noise
 from confide.events import event
@@ -83,4 +87,118 @@ def missing_two(patch) -> None:
     patch.setitem(event.SENSITIVITY, "replace-one", 1.0)
 
 
-__all__ = ["always_in", "half_the_noise", "missing_two", "no_noise", "one_parameter", "shuffled", "unclipped"]
+def uniform_noise(patch) -> None:
+    """Of the same variance."""
+    honest = noise.added
+
+    def added(total, scale, units):
+        flat = math.sqrt(12) * (jax.scipy.special.ndtr(units / noise.GRID) - 0.5)
+        return honest(total, scale, jnp.round(flat * noise.GRID))
+
+    patch.setattr(noise, "added", added)
+
+
+def off_the_grid(patch) -> None:
+    """Nothing is rounded, as where noise is added in floating point."""
+    patch.setattr(noise, "added", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
+
+
+def _units(patch, change) -> None:
+    """change(units of a block, chain, block, those of another (chain, block))"""
+    honest = noise.drawn_units
+
+    def drawn(source, chain, block, shape, *more):
+        if len(shape) != 2:
+            return honest(source, chain, block, shape, *more)
+        return change(chain, block, lambda chain, block: honest(source, chain, block, shape, *more))
+
+    patch.setattr(noise, "drawn_units", drawn)
+
+
+def one_step(patch, step: int, factor: float) -> None:
+    """The noise of one step is multiplied by a factor."""
+
+    def change(chain, block, drawn):
+        units = drawn(chain, block)
+        there = block * len(units) + jnp.arange(len(units)) == step
+        return jnp.where(there[:, None], jnp.round(factor * units), units)
+
+    _units(patch, change)
+
+
+def shifted_stream(patch) -> None:
+    """Every step takes one number from the stream, and what the steps before it had."""
+
+    def change(chain, block, drawn):
+        units = drawn(chain, block)
+        steps, parameters = units.shape
+        return units.reshape(-1)[jnp.arange(steps)[:, None] + jnp.arange(parameters)]
+
+    _units(patch, change)
+
+
+def lagging_chains(patch) -> None:
+    """A chain has the noise of the first one, so many steps later."""
+    _units(patch, lambda chain, block, drawn: jnp.roll(drawn(0, block), chain, axis=0))
+
+
+def equal_blocks(patch) -> None:
+    """All blocks of steps have the noise of the first one."""
+    _units(patch, lambda chain, block, drawn: drawn(chain, 0))
+
+
+def short_keys(patch, number: int) -> None:
+    """There are so many keys, and no more."""
+    honest = noise.drawn_units
+
+    def drawn(source, chain, block, shape, *more):
+        if not isinstance(source, jax.Array):
+            return honest(source, chain, block, shape, *more)
+        words = np.asarray(jax.random.key_data(source)).tobytes()
+        word = int.from_bytes(hashlib.sha256(words).digest()[:8], "little") % number
+        return honest(noise.as_key(word), chain, block, shape, *more)
+
+    patch.setattr(noise, "drawn_units", drawn)
+
+
+def _again(patch, hit, factor: float) -> None:
+    honest = ClippedSum._summed
+
+    def summed(self, inputs, residual, batch):
+        found = honest(self, inputs, residual, batch)
+        there = hit(batch)
+        if there is None:
+            return found
+        more = honest(self, inputs, residual, batch._replace(real=batch.real & there))
+        return found._replace(total=found.total + (factor - 1) * more.total)
+
+    patch.setattr(ClippedSum, "_summed", summed)
+
+
+def counts_more(patch, place: int, factor: float) -> None:
+    """The record at one place counts so many times."""
+    _again(patch, lambda batch: None if batch.places is None else batch.places == place, factor)
+
+
+def label_counts_twice(patch, label: int) -> None:
+    _again(patch, lambda batch: batch.arrays[-1] == label, 2.0)
+
+
+__all__ = [
+    "always_in",
+    "counts_more",
+    "equal_blocks",
+    "half_the_noise",
+    "label_counts_twice",
+    "lagging_chains",
+    "missing_two",
+    "no_noise",
+    "off_the_grid",
+    "one_parameter",
+    "one_step",
+    "shifted_stream",
+    "short_keys",
+    "shuffled",
+    "unclipped",
+    "uniform_noise",
+]

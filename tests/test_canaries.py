@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 
 import confide
 from confide import canaries, filters, ghosts, jobs, noise
@@ -239,6 +239,26 @@ def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
     found = confide.audit(lambda: fitted(chains=2))
     assert found.verdict == "violation"
     assert found.tests["chains"] < 1e-6
+
+
+@pytest.mark.parametrize(("number", "chains"), [(1, 2), (30, 20), (1000, 4)])
+def test_products_between_chains_have_their_law(number, chains):
+    """Against 100,000 sums of products, but for an error of 1 in 10,000; the two tails make a whole."""
+    generator = np.random.default_rng(21)
+    sums = ((chains - 1) * generator.chisquare(number, 10**5) - generator.chisquare(number * (chains - 1), 10**5)) / 2
+    for level in (0.001, 0.05, 0.5, 0.95, 0.999):
+        place = float(np.quantile(sums, level))
+        below, above = mechanism._products(place, number, chains)
+        assert below + above == pytest.approx(1, abs=1e-9)
+        seen = int(np.sum(sums <= place))
+        assert stats.binom.ppf(1e-5, 10**5, below) <= seen <= stats.binom.isf(1e-5, 10**5, below)
+
+
+def test_the_product_of_two_normals():
+    """Its density is K_0(|x|) / pi; a normal law would make the tail fifty times too thin."""
+    tail = integrate.quad(lambda x: special.k0(x) / math.pi, 4, math.inf)[0]
+    assert mechanism._products(4.0, 1, 2)[1] == pytest.approx(tail, rel=1e-6)
+    assert tail > 50 * stats.norm.sf(4.0)
 
 
 @pytest.mark.parametrize(("chains", "replaced"), [(1, False), (3, True)])

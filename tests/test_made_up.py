@@ -9,7 +9,7 @@ from scipy import stats
 
 import confide
 import sabotage
-from confide import accountants, events
+from confide import accountants, events, rounded
 from confide.audits import gathering, made_up, program, rebuilding
 from confide.audits.program import Told
 from confide.checks import Refused
@@ -41,7 +41,9 @@ def simulated(generator, *, runs=60, chains=1, steps=STEPS, q=Q, multiplier=2.0,
         return np.logaddexp(np.log1p(-q), np.log(q) + gains).sum(axis=(1, 2))
 
     return Told(
-        quiet=generator.normal(size=(*shape, D)),
+        quiet=(quiet := generator.normal(size=(*shape, D))),
+        units=np.rint(quiet.ravel() * rounded.GRID),
+        parts=(np.zeros(shape), np.zeros(shape)),
         lengths=present,
         counts=tuple(generator.binomial(size, q, shape) for size in halves),
         halves=halves,
@@ -77,6 +79,16 @@ def changed(told, how):
     quiet = told.quiet.copy()
     if how == "noise":
         quiet[..., 1] *= 0.9
+    elif how == "every step":
+        quiet[:, :, 5] *= 0.3
+    elif how == "law":  # uniform, with the same variance
+        quiet = np.sqrt(12) * (stats.norm.cdf(quiet) - 0.5)
+    elif how == "grid":
+        return replace(told, units=told.units + 0.01 * (np.arange(told.units.size) == 7))
+    elif how == "repeats":
+        return replace(told, units=np.concatenate([told.units, -told.units[:50]]))
+    elif how == "whole":
+        return replace(told, parts=(told.parts[0], told.parts[1] + 0.005 * (told.counts[1] > 15)))
     elif how == "directions":
         quiet[..., 0] = quiet[..., 1]
     elif how == "steps":
@@ -101,13 +113,21 @@ def changed(told, how):
     return replace(told, quiet=quiet)
 
 
+RELATED = {
+    "apart": ["pairs"],
+    "pairs": ["apart"],
+    "noise": ["directions", "law"],
+    "runs": ["steps"],
+    "every step": ["steps"],
+}
+
+
 @pytest.mark.parametrize("how", sorted(set(program.MEANINGS) - {"priced", "chains"}))
 def test_every_test_finds_what_it_is_for(how):
     told = changed(simulated(np.random.default_rng(12)), how)
     p_values = program.p_values(told, POINTS)
     assert p_values[how] < 1e-4
-    related = {"apart": {"pairs"}, "pairs": {"apart"}, "noise": {"directions"}, "runs": {"steps"}}.get(how, set())
-    assert all(p > 1e-4 for test, p in p_values.items() if test not in {how, *related}), p_values
+    assert all(p > 1e-4 for test, p in p_values.items() if test not in {how, *RELATED.get(how, ())}), p_values
 
 
 def test_chains_with_one_noise_are_found():
@@ -170,9 +190,19 @@ SABOTAGED = {
     "in instead": (lambda patch: sabotage.always_in(patch, N - 1, instead=True), {}, "halves", False),
     "half the noise": (sabotage.half_the_noise, {}, "noise", False),
     "one parameter": (sabotage.one_parameter, {}, "noise", False),
+    "uniform noise": (sabotage.uniform_noise, {}, "law", False),
+    "one step": (lambda patch: sabotage.one_step(patch, 600, 0.1), {"steps": 1000}, "every step", False),
+    "shifted stream": (sabotage.shifted_stream, {}, "repeats", False),
+    "lagging chains": (sabotage.lagging_chains, {"chains": 2}, "repeats", False),
+    "equal blocks": (sabotage.equal_blocks, {"steps": 1000}, "repeats", False),
+    "short keys": (lambda patch: sabotage.short_keys(patch, 2**11), {}, "repeats", False),
+    "off the grid": (sabotage.off_the_grid, {}, "grid", False),
+    "one counts more": (lambda patch: sabotage.counts_more(patch, 77, 1.02), {}, "whole", False),
+    "one label": (lambda patch: sabotage.label_counts_twice(patch, 1), {"clip": 1.0}, "records", False),
+    "the other label": (lambda patch: sabotage.label_counts_twice(patch, 0), {"clip": 1.0}, "records", False),
     "missing two": (sabotage.missing_two, {"neighbours": "replace-one", "batch_size": N}, "pairs", True),
 }
-QUICK = ("missing two",)
+QUICK = ("missing two", "uniform noise", "shifted stream", "one counts more", "one label")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +225,39 @@ def test_an_event_with_more_noise_than_the_program_has_is_a_violation(honest):
     found = audited(replace(posterior, guarantee=priced), repetitions=24)
     assert found.tests["priced"] == 0
     assert found.verdict == "violation"
+
+
+MORE = {
+    "a smaller share": (lambda sigma: events.gaussian(sigma, 0.6 * Q, STEPS), True),
+    "more steps, more noise": (lambda sigma: events.gaussian(1.7 * sigma, Q, STEPS + 1), True),
+    "fewer steps, less noise": (lambda sigma: events.gaussian(0.7 * sigma, Q, STEPS - 1), True),
+    "one step with more noise": (
+        lambda sigma: events.compose(events.gaussian(sigma / 2, Q, STEPS - 1), events.gaussian(1.01 * sigma, Q, 1)),
+        True,
+    ),
+    "the same": (lambda sigma: events.gaussian(sigma, Q, STEPS), False),
+    "the same, in parts": (
+        lambda sigma: events.compose(events.gaussian(sigma / 2, Q, 3), events.gaussian(sigma, 2 * Q, STEPS - 3)),
+        False,
+    ),
+    "more steps": (lambda sigma: events.gaussian(sigma, Q, STEPS + 1), False),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_steps_are_priced_one_by_one(name):
+    priced, more = MORE[name]
+    assert made_up._reveals_more(events.gaussian(2.0, Q, STEPS), priced(2.0), "add-remove") == more
+
+
+def test_plain_rows_have_labels_that_the_model_knows():
+    for model, known in ((confide.models.logistic_regression(D), 2), (confide.models.softmax_regression(D, 5), 5)):
+        told = tuple(rebuilding.Shape(shape, np.dtype(np.float32)) for shape in ((D,), ()))
+        assert rebuilding.labels(model, told).tolist() == list(range(known))
+        for seed in range(20):
+            rows = rebuilding.ordinary(model, told, np.random.default_rng(seed), 1 + seed)
+            assert np.all(model.admits(rows))
+    assert rebuilding.labels(confide.models.linear_regression(D), told).size == 0
 
 
 def linear(key=4):

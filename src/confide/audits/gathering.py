@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from confide import checks
+from confide import checks, rounded
 from confide.audits import rebuilding
 from confide.audits.program import Told
 from confide.audits.rebuilding import Program, in_places, source
@@ -26,8 +26,12 @@ TOGETHER = 250  # runs at once
 HELD = 2**25  # numbers that runs hold together
 KEPT = 2**22  # numbers of noisy sums that are kept of one run
 QUIET = 2**24  # the same, of all runs on silent tables
+ENTIRE = 2**16  # numbers in which noise that is used again is looked for: in the first runs,
+SINGLE = 64  # and in each of the others
 FEW = 16  # runs on each plain table
 SCALES = (1.0, 1e3, 1e6, 0.0)  # of the features of a plain row that comes and goes
+LARGE = 1e3  # the same, for a row of each label of a classifier
+LABELS = 16  # of more of them, so many are drawn
 HUGE = 1e300  # the score of a run that left the numbers
 STEADY = 0.9  # clips: marked records that pull less are not counted
 
@@ -73,7 +77,9 @@ def gathered(
         done += at_once
         if report is not None:
             report(min(done, planned), planned)
-    return seen.told(n, _plain(built, blocks, seed, generator))
+    layered = built.model.layered
+    alike = layered is None or not layered.dropout  # each record has dropped weights of its own
+    return seen.told(n, _plain(built, blocks, seed, generator), alike)
 
 
 def _tables(built: Program, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -114,7 +120,10 @@ class Seen:
 
     job: Job
     quiet: list[np.ndarray] = field(default_factory=list)
+    units: list[np.ndarray] = field(default_factory=list)
+    entire: int = 0  # how many of the units are of runs that are looked at as a whole
     lengths: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     counts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     scores: dict[str, list[np.ndarray]] = field(default_factory=dict)
     weakest: dict[str, float] = field(default_factory=dict)  # the least that a marked record pulled, in clips
@@ -122,6 +131,12 @@ class Seen:
     def hush(self, sums: np.ndarray) -> None:
         if not self.quiet or sum(part.size for part in self.quiet) + sums.size <= QUIET:
             self.quiet.append(np.nan_to_num(sums).astype(np.float32))
+        for run in sums:
+            chosen = run.reshape(-1)[:SINGLE]
+            if self.entire < ENTIRE:  # a run of many parameters: some of them, at every step
+                chosen = run[..., : max(1, ENTIRE // (run.shape[0] * run.shape[1]))].reshape(-1)[:ENTIRE]
+                self.entire += chosen.size
+            self.units.append(chosen[np.isfinite(chosen)] * rounded.GRID)
 
     def take(self, name: str, found: Heard, silent: np.ndarray) -> None:
         """What runs on one table have shown, beside those on the silent one with the same randomness."""
@@ -133,10 +148,13 @@ class Seen:
         moved, own = in_clips(self.job, np.asarray(found.sums) - silent), told[:, :, : silent.shape[2], 1]
         self.weakest[name] = min(self.weakest.get(name, math.inf), float(np.min(own)))
         if name in ("half", "rest"):
-            moved = np.rint(np.minimum(moved / np.maximum(own, 1e-9), HUGE))
+            exact = np.minimum(moved / np.maximum(own, 1e-9), HUGE)
+            moved = np.rint(exact)
+            self.parts.setdefault(name, []).append(np.abs(exact - moved))
         (self.counts if name in ("half", "rest") else self.lengths).setdefault(name, []).append(moved)
 
-    def told(self, n: int, plain: np.ndarray) -> Told:
+    def told(self, n: int, plain: np.ndarray, alike: bool) -> Told:
+        """`alike` says whether all marked records pull along one direction."""
         setting = self.job.setting
         inside, outside = (
             np.nan_to_num(np.concatenate(self.scores[name]), nan=HUGE, posinf=HUGE, neginf=-HUGE)
@@ -144,8 +162,10 @@ class Seen:
         )
         return Told(
             quiet=np.concatenate(self.quiet),
+            units=np.concatenate(self.units),
             lengths={name: np.concatenate(parts) for name, parts in self.lengths.items()},
             counts=tuple(np.concatenate(parts) for parts in self.counts.values()),
+            parts=tuple(np.concatenate(parts) for parts in self.parts.values()) if alike else (),
             halves=(n // 2, n - n // 2) if self.counts else (),
             plain=plain,
             inside=inside,
@@ -175,8 +195,13 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
     others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
     known = tuple(np.repeat(array[:1], 2, axis=0) for array in others)
     without, found = np.asarray(repeated(job, in_places(others, n), known, sources, blocks).sums), []
-    for scale in SCALES:
+    drawn = [(scale, None) for scale in SCALES]
+    labels = rebuilding.labels(built.model, built.shapes)
+    labels = labels if len(labels) <= LABELS else generator.choice(labels, LABELS, replace=False)
+    for scale, label in (*drawn, *[(LARGE, label) for label in labels]):
         row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
+        if label is not None:
+            row = (*row[:-1], np.full_like(row[-1], label))
         row = (*[_scaled(array, scale) for array in row[:-1]], row[-1])
         whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
         moved = in_clips(job, np.asarray(repeated(job, in_places(whole, n), known, sources, blocks).sums) - without)

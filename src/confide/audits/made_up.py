@@ -2,9 +2,9 @@ r"""An audit of the program itself: the run's own steps on tables that are made 
 
 Canaries live in coordinates of their own, so they cannot see what is done to the model's: noise that is left out there,
 records that are not cut, batches that favour one of them. Here the very program of the run (`rebuilding`) runs many
-times on made-up neighbouring tables of the run's size, and everything that it releases, every noisy sum, is tested
-against what was priced and against the privacy profile that was claimed (`program`). No record is read, so nothing is
-spent, and what is found may be published.
+times on made-up neighbouring tables of the run's size, and the noisy sums are tested against what was priced and
+against the privacy profile that was claimed (`program`). No record is read, so nothing is spent, and what is found may
+be published.
 
 | table | rows | what it shows |
 |-------|------|---------------|
@@ -12,16 +12,24 @@ spent, and what is found may be published.
 | one record | one marked row, first, last or anywhere | what one record adds, and when it is in |
 | the other one | none, or one that pulls the other way | with the one before: the scores of neighbours |
 | halves | a random half of the rows is marked, then the other half | whether any record is in too often |
-| plain | rows of the model's own, some of them huge, without and with the last | what the model's gradients add |
+| plain | rows of the model's own, of every label, some of them huge, without and with the last | what gradients add |
+
+**Where it looks**: one record alone is first, last, and at one place drawn by the seed; every other place is looked at
+in the halves, where steps take batches and single records can be counted: one that counts twice there looks like one
+that is in twice as often. Noisy sums are kept of the first 2^22 numbers of a run and chain, so of the first steps alone
+where there are many parameters.
 
 **What it cannot see**: what is wrong with the run's own records, key or machine, and what happens only to tables unlike
-these; a second sum, as `sgfs` has; what is released beside the noisy sums.
+these; a second sum, as `sgfs` has; what is made of the noisy sums, or released beside them. Draws are taken to be
+functions of the noisy sums, as the kernels make them by construction: a kernel that looked at records elsewhere would
+not be heard.
 
 A program that keeps its promise is called a violation once in a thousand audits at most.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 import os
@@ -47,6 +55,7 @@ from confide.posterior import Posterior
 FORMAT = 1
 FILE = "made-up.json"  # in the folder of the run: it may be published
 POWER = 0.95
+SAME = 1e-6  # relative, of what may be computed a little differently
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -92,7 +101,8 @@ class MadeUp(Audit):
             self._judgement(),
             self._reach(),
             "This is the program as it was built again from the run's settings, on tables that are made up: it cannot "
-            "see what is wrong with the run's own records, key or machine.",
+            "see what is wrong with the run's own records, key or machine. It hears the noisy sums, and takes draws to "
+            "be made of them alone.",
         )
 
     def _judgement(self) -> str:
@@ -116,8 +126,10 @@ class MadeUp(Audit):
         found = self.smallest
         parts = [
             f"noise below {found['noise']:.3g} of what was priced, or in one parameter below {found['one noise']:.3g}",
-            f"a record that adds more than {found['clip']:.6g} clips",
+            f"a record that, alone at the first place, the last or one other, adds more than {found['clip']:.6g} clips",
         ]
+        if found.get("whole", 1.0) < program.FINEST:
+            parts.append(f"a record at any place that counts further than {found['whole']:.2g} from whole times")
         if "presence" in found:
             parts.append(f"a record that is in a batch with a probability of {found['presence']:.3g} or more")
         if found.get("always", 1.0) < 0.5:
@@ -125,9 +137,11 @@ class MadeUp(Audit):
         if "epsilon" in found:
             parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
         seen = f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
-        blind = (
-            " It saw nothing of which other records a batch holds." if self.batches and "always" not in found else ""
-        )
+        blind = ""
+        if self.batches and "always" not in found:
+            blind = " It saw nothing of which other records a batch holds."
+        elif not self.batches:
+            blind = " Other places it did not look at, since every step takes all records."
         return seen + blind
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +165,7 @@ def made_up(
     seed: int | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> MadeUp:
-    """Run the program of a posterior on made-up tables, and test what it releases against its claim.
+    """Run the program of a posterior on made-up tables, and test its noisy sums against its claim.
 
     Args:
         repetitions: runs on each table; planned from the sizes by default, so that the same seed gives the same result.
@@ -214,17 +228,33 @@ def made_up(
 
 
 def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
-    """Whether the event of the program as it is built now has less noise, or more steps, than the one that was priced.
+    """Whether some step of the program as it is built now has no step of its own that was priced for at least as much.
 
-    Both are sums of Gaussian steps; what may overflow is not looked at, since canaries change it.
+    Both are sums of Gaussian steps; what may overflow is not looked at, since canaries change it. Steps are given away
+    in the order of their sampling probabilities, largest first, so that what was priced for one serves all later ones
+    too; each takes the largest noise that is not above its own, which leaves the most to the others.
     """
     one, two = built.parts(neighbours), priced.parts(neighbours)
-    if one.squared_mu > two.squared_mu * (1 + 1e-6):
+    if one.squared_mu > two.squared_mu * (1 + SAME):
         return True
-    mine, theirs = (np.repeat(parts[0], parts[2].astype(int)) for parts in (one, two))
-    if mine.size != theirs.size:
-        return mine.size > theirs.size
-    return bool(np.any(np.sort(mine) < np.sort(theirs) * (1 - 1e-6)))
+    mine, theirs = (sorted(zip(parts[1], parts[0], parts[2], strict=True), reverse=True) for parts in (one, two))
+    noises: list[float] = []  # of the priced steps that can be given away, with their numbers
+    numbers: list[float] = []
+    for q, noise_multiplier, count in mine:
+        while theirs and theirs[0][0] >= q * (1 - SAME):
+            _, other, number = theirs.pop(0)
+            place = bisect.bisect(noises, other)
+            noises.insert(place, other)
+            numbers.insert(place, number)
+        while count > 0:
+            place = bisect.bisect(noises, noise_multiplier * (1 + SAME)) - 1
+            if place < 0:
+                return True
+            taken = min(count, numbers[place])
+            count, numbers[place] = count - taken, numbers[place] - taken
+            if not numbers[place]:
+                del noises[place], numbers[place]
+    return False
 
 
 def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:

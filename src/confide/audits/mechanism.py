@@ -11,10 +11,14 @@ other way, 0 for one that is out), all independent. Over T steps, m canaries and
 | pull | sum of x / c over those in, signed, too large | Binomial(T m K, q) + normal: exact |
 | steps | sum of x / s over the steps, squared, over those that are out | T chi-squared with m K degrees: exact |
 | batches | squared deviation of x / c from T q, over those in | its mean and variance are known; as a Gamma variable |
-| chains | products of two chains' deviations | mean 0, variance m K (K - 1) / 2; as a normal variable |
+| chains | products of two chains' deviations | ((K - 1) A - B) / 2, A and B chi-squared: as if deviations were normal |
 
 The first two are one-sided: more noise, or less pull, breaks no promise. The others are two-sided: noise or batches
 that are used again are a violation however they come out. "batches" is left out where single batches decide it.
+
+For "chains": with D_k the deviations of one canary, standard normal and independent, the products add up to
+((sum of D_k)^2 - sum of D_k^2) / 2. The sum has variance K and is independent of the squares around the mean, so that
+this is (K A - (A + B)) / 2 with A chi-squared with 1 degree, B with K - 1; of m canaries with m and m (K - 1).
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from scipy import special, stats
 from confide.posterior import Canaries
 
 LEAST = 1e-20  # of a p-value: what is left out of sums is less
+NODES = 1000  # of an integral over a range of 24 standard deviations at most
 HEAVY = 0.2  # excess kurtosis of one deviation beyond which the Gamma is no good
 
 
@@ -83,8 +88,22 @@ def _between(told: Canaries, present: np.ndarray, sign: np.ndarray, variance: fl
     deviations = (told.pulls - expected) / np.sqrt(np.where(present, variance, told.spread))
     chains = len(deviations)
     products = (np.square(deviations.sum(axis=0)) - np.square(deviations).sum(axis=0)) / 2
-    sd = math.sqrt(products.size * chains * (chains - 1) / 2)
-    return max(LEAST, float(2 * special.ndtr(-abs(float(np.sum(products))) / sd)))
+    return max(LEAST, min(1.0, 2 * min(_products(float(np.sum(products)), products.size, chains))))
+
+
+def _products(seen: float, number: int, chains: int) -> tuple[float, float]:
+    """P(((K - 1) A - B) / 2 <= seen), and >=: over the root of B, which is within 12 of its middle but for 1e-30."""
+    freedom = number * (chains - 1)
+    middle = math.sqrt(freedom)
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    low, high = max(0.0, middle - 12), middle + 12
+    roots = low + (high - low) * (nodes + 1) / 2
+    chances = stats.chi.pdf(roots, freedom) * weights * (high - low) / 2
+    bounds = (2 * seen + np.square(roots)) / (chains - 1)
+    return (
+        float(np.sum(chances * stats.chi2.cdf(bounds, number))),
+        float(np.sum(chances * stats.chi2.sf(bounds, number))),
+    )
 
 
 def _two_sided(law: stats.distributions.rv_frozen, seen: float) -> float:

@@ -8,6 +8,10 @@ clips, q the sampling probability and R runs:
 | test | what is looked at | law, if the program is the one that was priced |
 |------|-------------------|------------------------------------------------|
 | noise | sum of Z^2 in every coordinate, too small | chi-squared; the least p-value times the coordinates |
+| every step | the same at every step of every chain | chi-squared; the least p-value times the steps |
+| law | how many abs(Z) are above .25, .5, 1, 2, 3, 4 and 5 | Binomial, two-sided; the least p-value times seven |
+| grid | Z in grid steps | whole numbers, always |
+| repeats | pairs of equal abs(Z) on the grid, among some 2^17 of all runs, chains, steps; too many | Poisson |
 | directions | the combination of coordinates with least noise in half of the runs: in the others, too small | same |
 | steps, chains | the same for combinations of steps, and of chains | chi-squared |
 | runs | sums and differences of two runs with different keys, too small | chi-squared |
@@ -15,10 +19,17 @@ clips, q the sampling probability and R runs:
 | records | the first difference of two runs of the model's own rows, with one of them and without | never above 1 |
 | presence | how often a marked record is in, at several places, too often | Binomial |
 | halves | how many are in of a random half of the table, and of the other half, too many | Binomial |
+| whole | how far from a whole number of records that is | what rounding explains, at most |
 | batches | how often few, or some, of several steps hold a record (also of several chains, of two runs) | Binomial |
 | sizes | how often the number that is in of a half is near its mean | Binomial |
 
-Combinations are of the first 256 coordinates or steps at most.
+Combinations are of the first 256 coordinates or steps at most; noise that is used again further apart is for "repeats".
+Two independent numbers on the grid (G steps in a standard deviation) are equal up to their sign with a probability of
+1 / (sqrt(pi) G), so that N of them have N (N - 1) / (2 sqrt(pi) G) equal pairs in the mean. Pairs that share a number
+are dependent, which adds less than a thousandth to the variance at N = 2^17: the rate is taken 1% larger than it is.
+
+A sum of k records, each as long as the clip and all alike, errs by k (k + 1) roundings of single precision at most, and
+each record by `grain`: what is further from a whole number is no sum of whole records.
 
 These say whether **the program is the one that was priced**. A program that is not might still be private, by another
 proof. Two more tests are of **the claim itself**, and take nothing for granted but that runs have different keys. They
@@ -39,6 +50,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
+from confide import rounded
 from confide.audits.verdicts import Pairs, area
 
 CLAIM = ("apart", "pairs")
@@ -47,6 +59,10 @@ MEANINGS = {  # what each test finds where it finds something
     "pairs": "runs with a record score above runs without it more often than the claim allows",
     "priced": "the program, built again, reveals more than the event that was priced",
     "noise": "some parameter has less noise than was priced",
+    "every step": "some step has less noise than was priced",
+    "law": "the noise is not Gaussian",
+    "grid": "the noisy sums are not on the grid of the noise",
+    "repeats": "the same noise is used more than once",
     "directions": "some combination of parameters has less noise than was priced",
     "steps": "the noise of different steps is not independent",
     "chains": "the noise of different chains is not independent",
@@ -55,12 +71,17 @@ MEANINGS = {  # what each test finds where it finds something
     "records": "one row of the model's own adds more to a sum than the clip",
     "presence": "a record is in batches more often than was priced",
     "halves": "some record is in batches more often than was priced",
+    "whole": "some record counts other than whole times in a sum",
     "batches": "batches of different steps, chains or runs are not independent",
     "sizes": "records are not in batches independently of each other",
 }
 ROUNDING = 1e-5  # relative, of a length in clips
 GRID = 2.0**-25  # by how much rounding moves two noisy sums apart, in units of the noise
 MOST = 256  # coordinates or steps that combinations are made of
+LEVELS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)  # in standard deviations: how much of the noise lies beyond them
+ON_GRID = 1e-3  # grid steps by which double precision may miss a whole number
+DEPENDENT = 1.01  # times the mean number of equal pairs, for those that share a number
+UNIT = 2.0**-24  # rounding of single precision
 FINEST = 0.25  # rounding of a length above which single records cannot be counted
 
 
@@ -69,8 +90,10 @@ class Told:
     """What was seen; leading axes are runs and chains."""
 
     quiet: np.ndarray  # (runs, chains, steps, parameters): Z
+    units: np.ndarray  # some of Z, times the grid, in double precision
     lengths: dict[str, np.ndarray]  # (runs, chains, steps) for each place: L
     counts: tuple[np.ndarray, ...]  # (runs, chains, steps): how many of each half are in
+    parts: tuple[np.ndarray, ...]  # by how much those differ from whole numbers; none where no two records pull alike
     halves: tuple[int, ...]  # their sizes
     plain: np.ndarray  # first differences, in clips
     inside: np.ndarray  # scores
@@ -108,6 +131,10 @@ def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, flo
     found["pairs"] = pairs.p_value(area(*points))
     found["noise"] = noise(told.quiet)
     quiet = told.quiet
+    found["every step"] = every_step(quiet)
+    found["law"] = law(quiet)
+    found["grid"] = float(np.all(np.abs(told.units - np.rint(told.units)) <= ON_GRID))
+    found["repeats"] = repeats(told.units)
     found["directions"] = least(quiet)
     found["steps"] = least(np.swapaxes(quiet, 2, 3))
     if quiet.shape[1] > 1:
@@ -130,6 +157,13 @@ def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, flo
         found["halves"] = min(1.0, len(every) * min(every))
         every = [size_of(count, size, q) for count, size in zip(told.counts, told.halves, strict=True)]
         found["sizes"] = min(1.0, len(every) * min(every))
+        if told.parts:
+            found["whole"] = float(
+                all(
+                    np.all(part <= loose(count, told.grain))
+                    for part, count in zip(told.parts, told.counts, strict=True)
+                )
+            )
     return found
 
 
@@ -142,6 +176,30 @@ def noise(quiet: np.ndarray) -> float:
     squares = np.sum(np.square(quiet, dtype=np.float64), axis=(0, 1, 2))
     freedom = quiet.size // quiet.shape[-1]
     return min(1.0, squares.size * float(np.min(stats.chi2.cdf(squares, freedom))))
+
+
+def every_step(quiet: np.ndarray) -> float:
+    squares = np.sum(np.square(quiet, dtype=np.float64), axis=(0, 3)).ravel()
+    return min(1.0, squares.size * float(np.min(stats.chi2.cdf(squares, quiet.size // squares.size))))
+
+
+def law(quiet: np.ndarray) -> float:
+    sizes = np.abs(quiet)
+    every = [two_sided(int(np.sum(sizes > level)), sizes.size, 2 * special.ndtr(-level)) for level in LEVELS]
+    return min(1.0, len(every) * min(every))
+
+
+def repeats(units: np.ndarray) -> float:
+    """How many pairs of whole numbers are equal up to their sign."""
+    often = np.unique(np.abs(np.rint(units)), return_counts=True)[1]
+    pairs, number = int(np.sum(often * (often - 1) // 2)), units.size
+    expected = number * (number - 1) / 2 / (math.sqrt(math.pi) * rounded.GRID)
+    return float(stats.poisson.sf(pairs - 1, DEPENDENT * expected)) if pairs else 1.0
+
+
+def loose(count: np.ndarray, grain: float) -> np.ndarray:
+    """By how much rounding may keep a sum of so many records from a whole number of them, in records."""
+    return (count + 1) * (grain + UNIT * count)
 
 
 def least(quiet: np.ndarray) -> float:
@@ -236,9 +294,10 @@ def _least_likely(found: tuple[int, int], wrong: tuple[int, int], epsilons: np.n
 def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, power: float) -> dict[str, float]:
     """What each kind of test would have seen with the stated power, at the level of one of them.
 
-    "noise" is a factor that all noise, "one noise" that of one coordinate is multiplied by; "clip" a length in clips;
-    "presence" how often a record is in; "always" the share of a record that is in every batch beside what chance puts
-    there, in the units of one record; "mu" that of a Gaussian mechanism that reveals more than it claims.
+    "noise" is a factor that all noise, "one noise" that of one coordinate is multiplied by; "clip" a length in
+    clips; "presence" how often a record is in; "always" the share of a record that is in every batch beside what
+    chance puts there, in the units of one record; "whole" how far from whole times a record counts; "mu" that of a
+    Gaussian mechanism that reveals more than it claims.
     """
     size = told.quiet.shape[-1]
     freedom = told.quiet.size // size
@@ -256,6 +315,8 @@ def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, po
     if told.crowded:
         trials = told.counts[0].size
         spread = math.sqrt(told.halves[0] * q * (1 - q) / trials)
+        if told.parts:
+            found["whole"] = 2 * float(max(np.max(loose(count, told.grain)) for count in told.counts))
         found["always"] = (float(stats.norm.isf(level / 2)) + float(stats.norm.isf(1 - power))) * spread / (1 - q)
     number = pairs_of(told).number
     needed = stats.binom.isf(level, number, area(*points)) + 1

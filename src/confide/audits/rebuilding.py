@@ -36,6 +36,7 @@ from confide.samplers import Sampler
 
 STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
 DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
+MOST_LABELS = 256
 OPTIONS = {
     "psgld": ("regularisation",),
     "sghmc": ("friction", "batch_noise"),
@@ -209,8 +210,20 @@ def ordinary(model: Model, told: tuple[Shape, ...], generator: np.random.Generat
             model.check(rows)
         except Refused:
             continue
-        return rows
+        if model.admits is None or np.all(model.admits(rows)):
+            return rows
     return (*features, labels.astype(told[-1].kind))
+
+
+def labels(model: Model, told: tuple[Shape, ...]) -> np.ndarray:
+    """All that a classifier knows, up to `MOST_LABELS`; none of other models, or where the model does not say."""
+    if model.kind != "classification" or model.admits is None:
+        return np.zeros(0, int)
+    candidates = np.arange(MOST_LABELS)
+    rows = [np.zeros((MOST_LABELS, *each.shape), each.kind) for each in told[:-1]]
+    outcomes = np.broadcast_to(candidates.reshape(-1, *[1] * len(told[-1].shape)), (MOST_LABELS, *told[-1].shape))
+    known = np.asarray(model.admits((*rows, outcomes.astype(told[-1].kind))))
+    return candidates[known.reshape(MOST_LABELS, -1).all(axis=1)]
 
 
 def _numbers(each: Shape, generator: np.random.Generator, count: int) -> np.ndarray:

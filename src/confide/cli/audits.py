@@ -29,7 +29,7 @@ def audit(
     ] = None,
     made_up: Annotated[
         bool,
-        typer.Option("--made-up", help="Run the run's program on made-up tables, and test all that it releases."),
+        typer.Option("--made-up", help="Run the run's program on made-up tables, and test its noisy sums."),
     ] = False,
     repetitions: Annotated[
         Optional[int], typer.Option(help="With --made-up: runs on each table; planned from the sizes if not given.")

@@ -56,11 +56,12 @@ WORDS = {
         "runs with the record",
         "runs with the record",
         "runs without it, or with the other one",
-        "the program of the run on worst-case tables: noise in every parameter, direction, step and chain, what one "
-        "record adds wherever it stands, how batches are drawn, and whether neighbouring tables are told apart more "
-        "often than the claim allows.",
+        "the noisy sums of the run's program on worst-case tables: noise in every parameter, in every step that was "
+        "kept and between them, what one record adds at three places, how batches are drawn and that all in them count "
+        "whole times, and whether neighbouring tables are told apart more often than the claim allows.",
         "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
-        "plan; nor what happens only to tables unlike those that were made up.",
+        "plan; what is made of the noisy sums, or released beside them; nor what happens only to tables unlike those "
+        "that were made up.",
     ),
 }
 

@@ -310,7 +310,8 @@ def test_the_gradient_that_is_summed_is_the_one_that_was_measured():
         s, u = x[0], x[1:]
         return jnp.sum(w * (s * s - u * u - (s - u) * (s + u)))
 
-    model = from_functions(log_prior=lambda w: -jnp.sum(w**2), log_likelihood=log_likelihood, start=jnp.zeros(size))
+    prior = lambda w: -jnp.sum(w**2)  # noqa: E731
+    model = models.from_functions(log_prior=prior, log_likelihood=log_likelihood, start=jnp.zeros(size))
     flat, unravel = ravel_pytree(jnp.zeros(size))
     example = (jax.ShapeDtypeStruct((1 + size,), np.float32),)
     total = clipped_sum(model, 1.0, unravel, rows, size=size, example=example)

@@ -317,10 +317,10 @@ def test_the_gradient_that_is_summed_is_the_one_that_was_measured():
     total = clipped_sum(model, 1.0, unravel, rows, size=size, example=example)
 
     @jax.jit
-    def summed(data, present):
+    def summed(position, data, present):  # the position is no constant of the program, nor is it in a run
         def one(batch):
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
-                return total(flat, batch).total
+                return total(position, batch).total
 
         return total.over(data, total.reach(data, present), None, one)
 
@@ -329,6 +329,6 @@ def test_the_gradient_that_is_summed_is_the_one_that_was_measured():
         x, s = np.zeros((rows, 1 + size), np.float32), rng.uniform(1e5, 1e6)
         x[3, 0], x[3, 1:] = s, s * rng.uniform(0.5, 1.5) if k % 2 else s + rng.integers(-50, 50)
         with jax.enable_x64(True):
-            found = np.asarray(summed((jnp.asarray(x),), jnp.asarray(np.arange(rows) == 3)), np.float64)
+            found = np.asarray(summed(flat, (jnp.asarray(x),), jnp.asarray(np.arange(rows) == 3)), np.float64)
         longest = max(longest, float(np.linalg.norm(found)))
     assert 0.5 < longest <= 1

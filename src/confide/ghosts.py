@@ -109,7 +109,8 @@ def once(compute: Callable[[jax.Array], Any], position: jax.Array) -> Any:
     A compiler may copy cheap arithmetic into each of its uses and contract products and sums otherwise in each, and a
     barrier does not keep it from that on every backend. The results of a loop are buffers. How often this one runs is
     not known when it is compiled (once, unless a parameter is not finite), nor that the position does not change in
-    it, so that it is neither unrolled nor are its contents moved out.
+    it, so that it is neither unrolled nor are its contents moved out. The position must not be a constant of the
+    program, which would tell: in a run it is the state of a chain.
     """
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute, position))
     trips = 1 + (~jnp.isfinite(position.ravel()[0])).astype(jnp.int32)

@@ -193,8 +193,10 @@ def _doubles(column: Any) -> np.ndarray:
 
 
 def _double(value: Any) -> float:
+    if value is None:
+        return math.nan
     try:
-        return math.nan if value is None else float(value)
+        return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
 

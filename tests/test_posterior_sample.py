@@ -561,3 +561,21 @@ def test_report_and_predictions_of_one_draw(tmp_path):
     assert "nan" not in page.lower().replace("resonan", "")
     assert predictions.predict(tmp_path / "run", tmp_path / "patients.csv", tmp_path / "predicted.csv") == 300
     assert (tmp_path / "predicted.csv").read_text().splitlines()[1].endswith(",,")
+
+
+@pytest.mark.filterwarnings("ignore::confide.ExactnessWarning")
+@pytest.mark.parametrize("case", ["outcome", "row"])
+def test_where_the_likelihood_is_cut_one_record_neither_places_the_chains_nor_ends_the_run(case):
+    """A mode of the uncut likelihood would be where one outcome says, and a long row made its curvature singular."""
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (40, 3)).astype(np.float32), rng.normal(size=40).astype(np.float32)
+    model = models.linear_regression(3)
+    if case == "outcome":
+        y[7] = 1e4
+    else:
+        model, y, x[7] = models.logistic_regression(3), (y > 0).astype(np.float32), (1e9, -1e9, 1e9)
+    sampler = ops("published", log_likelihood_bound=1.0, warmup=50, samples=50)
+    found = planned(sampler, model=model, data=(x, y))
+    assert found.job.target.ridge is None
+    drawn = confide.fit(model, (x, y), BUDGET, sampler, key=1, verbose=False, progress=False)
+    assert np.abs(drawn.draws["weights"]).max() < 30

@@ -1,5 +1,6 @@
-"""Files of version 1 of the mechanism: guarantees and ledgers load and verify as they were; a run is not continued."""
+"""Stored files: those of version 1 load and verify as they were, those of version 2 go on to the same draws as well."""
 
+import hashlib
 import json
 import shutil
 import stat
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import confide
+import golden_cases
 from confide import Refused
 
 GOLDEN = Path(__file__).parent / "golden" / "version1"
@@ -62,3 +64,105 @@ def test_a_checkpoint_is_refused_with_what_it_was_charged(files):
         confide.fit(model, (X, Y), budget, confide.sgld(), checkpoint=files / "checkpoint", **how)
     assert "\n" not in str(caught.value)
     assert len(ledger.history("patients")) == 2
+
+
+# What the code of version 2 wrote.
+
+HOME = golden_cases.HOME
+
+
+def same(found, stored):
+    """Bit for bit on the processor that wrote them, else to 1e-5."""
+    assert sorted(found) == sorted(name for name in stored if name != "processor")
+    alike = str(stored["processor"]) == golden_cases.processor()
+    for name, value in found.items():
+        if alike:
+            assert np.array_equal(value, stored[name]), name
+        else:
+            assert np.allclose(value, stored[name], rtol=1e-5, atol=1e-5), name
+
+
+def ours(path, to):
+    """A copy that its owner alone can read."""
+    shutil.copy(path, to)
+    to.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    return to
+
+
+QUICK = ("sgld", "sgld-secure", "sghmc-chains", "poisson", "hybrid", "dpvi", "intercept")
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in golden_cases.RUNS]
+)
+def test_interrupted_runs_go_on_to_the_same_draws(name, tmp_path):
+    place = HOME / "runs" / name
+    posterior = golden_cases.run(name, checkpoint=ours(place / "checkpoint", tmp_path / "checkpoint"))
+    same(golden_cases.flat(posterior), np.load(place / "draws.npz"))
+    plan = json.loads((place / "plan.json").read_text())
+    assert {key: posterior.plan[key] for key in plan} == plan
+    stored = json.loads((place / "guarantee.json").read_text())
+    assert json.loads(json.dumps(posterior.guarantee.to_json())) == stored
+
+
+KEYED = [name for name, case in golden_cases.RUNS.items() if case[-1]["key"] is not None]
+
+
+@pytest.mark.long
+@pytest.mark.optimised
+@pytest.mark.parametrize("name", KEYED)
+def test_the_same_key_gives_the_same_draws(name):
+    same(golden_cases.flat(golden_cases.run(name)), np.load(HOME / "runs" / name / "draws.npz"))
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("name", golden_cases.RELEASES)
+def test_baselines_release_the_same(name):
+    posterior = golden_cases.RELEASES[name]()
+    same(golden_cases.flat(posterior), np.load(HOME / "releases" / name / "draws.npz"))
+    stored = json.loads((HOME / "releases" / name / "guarantee.json").read_text())
+    assert json.loads(json.dumps(posterior.guarantee.to_json())) == stored
+
+
+@pytest.mark.parametrize("path", sorted(HOME.glob("*/*/guarantee.json")), ids=lambda path: path.parent.name)
+def test_guarantees_of_version_2_load_and_verify(path):
+    record = json.loads(path.read_text())
+    guarantee = confide.Guarantee.from_json(record)
+    assert json.loads(json.dumps(guarantee.to_json())) == record
+    assert confide.verify(guarantee) == record["epsilon"]
+
+
+def test_prices_are_what_they_were():
+    assert golden_cases.priced() == json.loads((HOME / "epsilons.json").read_text())
+
+
+def test_a_ledger_of_version_2_verifies_and_goes_on(tmp_path):
+    ledger = confide.Ledger(ours(HOME / "ledger" / "ledger.db", tmp_path / "ledger.db"))
+    left = json.loads((HOME / "ledger" / "left.json").read_text())
+    assert {account.name: ledger.left(account.name).share for account in ledger.accounts()} == left
+    for name, share in left.items():
+        ledger.verify(name)
+        ledger.charge(name, confide.events.gaussian(30.0))
+        assert ledger.left(name).share < share
+
+
+@pytest.mark.optimised
+def test_a_table_goes_on_to_the_same_draws(tmp_path):
+    stored = HOME / "table"
+    for name in ("patients.csv", "schema.toml"):
+        shutil.copy(stored / name, tmp_path)
+    digest = hashlib.sha256(str(tmp_path.resolve() / "run").encode()).hexdigest()[:16]
+    waiting = tmp_path / "state" / "runs" / f"run-{digest}"
+    waiting.mkdir(parents=True, mode=0o700)
+    ours(stored / "checkpoint", waiting / "checkpoint")
+    request = ours(stored / "request.json", waiting / "request.json")
+    request.write_text(request.read_text().replace("FOLDER", str(tmp_path)))
+    found = golden_cases.command(tmp_path, "resume", "run", "--quiet")
+    assert found.returncode == 0, found.stderr
+    draws, written = (confide.Posterior.load(home / "run").draws for home in (tmp_path, stored))
+    same(draws, written | {"processor": (stored / "processor").read_text()})
+    for name in ("plan.json", "guarantee.json"):
+        assert json.loads((tmp_path / "run" / name).read_text()) == json.loads((stored / "run" / name).read_text())
+    for home in (tmp_path, stored):
+        assert golden_cases.command(tmp_path, "verify", str(home / "run")).returncode == 0

@@ -16,10 +16,12 @@ import jax
 import numpy as np
 
 import confide
-from confide import data, jobs, models, noise, run
-from confide.accountants import bayesian
-from confide.accounts import Accounts, Individual
-from confide.jobs import Asked, stochastic
+from confide import data, models
+from confide.inference import loop, plans
+from confide.inference.plans import Asked, stochastic
+from confide.mechanism import noise
+from confide.privacy.accountants import bayesian
+from confide.privacy.extra_accounts import Accounts, Individual
 
 ROUNDS = 6
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
@@ -43,16 +45,16 @@ def steps():
         found = {}
         for watched in (False, True):
             asked = Asked(steps=count, batch_size=256, clip=1.0, accounts=Accounts(bayesian=watched))
-            found[watched] = jobs.private_job(model, arrays, BUDGET, confide.sgld(), asked, noise.as_key(0))[0]
+            found[watched] = plans.private_job(model, arrays, BUDGET, confide.sgld(), asked, noise.as_key(0))[0]
         times = {watched: [] for watched in found}
         for round in range(1 + (ROUNDS if count < 1000 else 5 * ROUNDS)):
             for watched, job in found.items():
                 begun = time.perf_counter()
-                run.execute(job, arrays, jax.random.key(round))
+                loop.execute(job, arrays, jax.random.key(round))
                 times[watched].append(time.perf_counter() - begun)
         plain, other = (np.array(times[watched][1:]) * 1e6 / count for watched in (False, True))
         begun = time.perf_counter()
-        jobs.typical(found[True], confide.guarantee(found[True].kernel.event(), delta=BUDGET.delta))
+        plans.typical(found[True], confide.guarantee(found[True].kernel.event(), delta=BUDGET.delta))
         estimate = time.perf_counter() - begun
         ratio = np.median(other / plain)
         print(f"{name:20}{plain.min():12.1f}{other.min():12.1f}{ratio:8.3f}{estimate:13.2f}", flush=True)

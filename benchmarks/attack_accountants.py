@@ -27,11 +27,11 @@ import numpy as np
 
 import lower_bounds
 from confide import accountants, events
-from confide.accountants.individual import Filter
-from confide.budget import Budget
-from confide.checks import Refused
-from confide.events import Event, Neighbours
-from confide.shares import Account
+from confide.privacy.accountants.individual import Filter
+from confide.privacy.budget import Budget
+from confide.privacy.events import Event, Neighbours
+from confide.privacy.filters import Account
+from confide.validation import Refused
 from lower_bounds import Kind
 
 SABOTAGE = 0.97

@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 
 import confide
-from confide import accounting, data, models
-from confide.gradients import ClippedSum
+from confide import data, models
+from confide.mechanism.clipping import ClippedSum
+from confide.privacy import pricing
 
 DELTA = 1e-5
 CASES = ((1000, 4.0, 40), (1000, 8.0, 40), (10_000, 4.0, 20), (10_000, 8.0, 20))
@@ -49,7 +50,7 @@ def bounds(peers):
         print(f"\n{m:,} canaries, epsilon {epsilon:g}: mean of {repeats}")
         generator = np.random.default_rng(0)
         inside = generator.random((repeats, m)) < 0.5
-        scores = generator.normal(size=(repeats, m)) + accounting.gdp_mu(epsilon, DELTA) * inside
+        scores = generator.normal(size=(repeats, m)) + pricing.gdp_mu(epsilon, DELTA) * inside
         for method in ("one-run", "one-run-fdp", "clopper-pearson"):
             for thresholds in ("fixed", "split") if method != "clopper-pearson" else ("fixed",):
                 start = time.perf_counter()

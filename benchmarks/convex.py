@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import confide
-from confide import baselines, jobs
-from confide.jobs import Asked
+from confide import baselines
+from confide.inference import plans
+from confide.inference.plans import Asked
 
 BARS = {0.05: 0.815, 0.1: 0.828, 0.5: 0.842, 1.0: 0.844}
 DRAWS = 20
@@ -51,7 +52,7 @@ def speed():
     y = (rng.random(len(x)) < 0.3).astype(np.float32)
     budget, asked = confide.Budget(epsilon=1.0, delta=1e-5), Asked(steps=LOOP)
     model = confide.models.logistic_regression(109, norm_bound=1.0)
-    job = jobs.planned(model, (x, y), budget, confide.langevin(), asked, jax.random.key(0)).job
+    job = plans.planned(model, (x, y), budget, confide.langevin(), asked, jax.random.key(0)).job
 
     @jax.jit
     def products(w, x, y):

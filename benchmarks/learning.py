@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import confide
-from confide import batches, jobs, run
-from confide.jobs import Asked
+from confide.inference import loop, plans
+from confide.inference.plans import Asked
+from confide.mechanism import batches
 
 N, D, BATCH, CLIP, BLOCK = 32_561, 109, 256, 1.0, 500
 STEPS, ROUNDS = 20_000, 12
@@ -42,12 +43,12 @@ def library(data, private):
     model, sampler = confide.models.logistic_regression(D), confide.sgld(step_size=ETA)
     asked = Asked(steps=STEPS, batch_size=BATCH, clip=CLIP)
     if private:
-        job, _ = jobs.private_job(
+        job, _ = plans.private_job(
             model, data, confide.Budget(epsilon=50.0, delta=1e-5), sampler, asked, jax.random.key(0)
         )
     else:
-        job = jobs.plain_job(model, data, sampler, asked, jax.random.key(0))
-    return lambda: run.execute(job, data, jax.random.key(1)), job.buffer
+        job = plans.plain_job(model, data, sampler, asked, jax.random.key(0))
+    return lambda: loop.execute(job, data, jax.random.key(1)), job.buffer
 
 
 def bare_scan(data, size, double):

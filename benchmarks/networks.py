@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 import confide
-from confide import jobs, run
-from confide.jobs import Asked
+from confide.inference import loop, plans
+from confide.inference.plans import Asked
 
 BATCH, STEPS, ROUNDS, ETA, CLIP = 256, 24, 12, 0.05, 1.0
 N = 60_000
@@ -40,12 +40,12 @@ def library(data, private, record_by_record=False):
     asked = Asked(steps=STEPS, batch_size=BATCH, clip=CLIP, draws=1)
     if private:
         budget = confide.Budget(epsilon=50.0, delta=1e-5)
-        job, _ = jobs.private_job(model, data, budget, sampler, asked, jax.random.key(0))
+        job, _ = plans.private_job(model, data, budget, sampler, asked, jax.random.key(0))
     else:
-        job = jobs.plain_job(model, data, sampler, asked, jax.random.key(0))
+        job = plans.plain_job(model, data, sampler, asked, jax.random.key(0))
     with jax.enable_x64(True):
         arrays = tuple(jax.device_put(array) for array in data)
-    return lambda: run.execute(job, arrays, jax.random.key(1))
+    return lambda: loop.execute(job, arrays, jax.random.key(1))
 
 
 def main():

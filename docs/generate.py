@@ -17,7 +17,7 @@ from typing import Any
 import typer.main
 
 import confide
-from confide.cli import app
+from confide.app.cli import app
 
 FOLDER = Path(__file__).parent / "reference"
 NOTICE = "<!-- Written by docs/generate.py: run `make docs` after a change, do not edit. -->\n"

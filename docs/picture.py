@@ -8,10 +8,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from browser import browser  # noqa: E402
-from confide import demonstration  # noqa: E402
+from confide.app import demo  # noqa: E402
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, browser() as page:
-        report = demonstration.run(Path(folder) / "demo", verbose=False).report
+        report = demo.run(Path(folder) / "demo", verbose=False).report
         page.open(report, width=860, height=1180)
         page.picture(ROOT / "docs" / "report.png", whole=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from confide import cli
+from confide.app import cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import confide
-import golden_cases
 from confide import Refused
+from helpers import golden_cases
 
 GOLDEN = Path(__file__).parent / "golden" / "version1"
 RNG = np.random.default_rng(0)

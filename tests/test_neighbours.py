@@ -21,7 +21,7 @@ import pytest
 
 import confide
 from confide import baselines, models
-from neighbours import FLOATS, OWN, N, Observed, Way, cases, differences, observed, same
+from helpers.neighbours import FLOATS, OWN, N, Observed, Way, cases, differences, observed, same
 
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
 RNG = np.random.default_rng(0)

@@ -18,10 +18,10 @@ import pytest
 from PIL import Image
 
 import confide
-from confide import ledger
-from neighbours import FLOATS, OWN, N, Observed, Way, called, cases, same
-from patients import HEADER, SCHEMA
-from patients import rows as patients
+from confide.privacy import ledger
+from helpers.neighbours import FLOATS, OWN, N, Observed, Way, called, cases, same
+from helpers.patients import HEADER, SCHEMA
+from helpers.patients import rows as patients
 
 RNG = np.random.default_rng(0)
 

@@ -1,3 +1,3 @@
-from confide.cli import main
+from confide.app.cli import main
 
 main()

@@ -22,11 +22,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confide import accounting, checks
+from confide import validation
 from confide.audits import many_runs, one_run, pools
 from confide.audits.one_run import Guesses
 from confide.audits.scores import vector
-from confide.checks import Refused
+from confide.privacy import pricing
+from confide.validation import Refused
 
 Method = Literal["one-run", "one-run-fdp", "clopper-pearson"]
 METHODS: tuple[Method, ...] = ("one-run", "one-run-fdp", "clopper-pearson")
@@ -66,11 +67,11 @@ def audit_epsilon(
     >>> audit_epsilon(members, others, delta=1e-5) > audit_epsilon(members, others, delta=1e-5, method="one-run") > 2
     True
     """
-    delta = checks.probability(zero=True, delta=delta)
-    level = 1 - checks.probability(confidence=confidence)
-    checks.one_of(METHODS, method=method)
-    checks.one_of(("fixed", "split", "folds"), thresholds=thresholds)
-    checks.one_of(("both", "members"), sides=sides)
+    delta = validation.probability(zero=True, delta=delta)
+    level = 1 - validation.probability(confidence=confidence)
+    validation.one_of(METHODS, method=method)
+    validation.one_of(("fixed", "split", "folds"), thresholds=thresholds)
+    validation.one_of(("both", "members"), sides=sides)
     members, nonmembers = vector("member_scores", member_scores), vector("nonmember_scores", nonmember_scores)
     generator = pools.generator(key)
     if method == "clopper-pearson":
@@ -89,7 +90,7 @@ def audit_epsilon(
         scores, inside = scores[order], inside[order]
     bounded = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
     found = bounded(scores, inside, level, Test(method, delta), sides == "both")
-    return accounting.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
+    return pricing.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
 
 
 class Test:

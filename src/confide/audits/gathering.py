@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from confide import checks, rounded
+from confide import validation
 from confide.audits import rebuilding
 from confide.audits.program import Told
 from confide.audits.rebuilding import Program, in_places, source
 from confide.audits.repetitions import repeated
-from confide.checks import Refused
-from confide.filters import Heard
-from confide.run import Job
+from confide.inference.loop import Job
+from confide.mechanism import exact_rounding
+from confide.mechanism.observers import Heard
+from confide.validation import Refused
 
 WORK = 2.0**34  # about how many operations all runs take together
 OVERHEAD = 4000.0  # operations that a step takes whatever its size
@@ -40,7 +41,7 @@ def sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
     """How many blocks of steps are run, and how often: decided by sizes alone."""
     job = built.job
     if repetitions is not None:
-        repetitions = checks.count(repetitions=repetitions)
+        repetitions = validation.count(repetitions=repetitions)
         if repetitions < FEWEST:
             raise Refused(f"repetitions = {repetitions} show next to nothing: give {FEWEST} or more")
         return job.blocks, repetitions
@@ -136,7 +137,7 @@ class Seen:
             if self.entire < ENTIRE:  # a run of many parameters: some of them, at every step
                 chosen = run[..., : max(1, ENTIRE // (run.shape[0] * run.shape[1]))].reshape(-1)[:ENTIRE]
                 self.entire += chosen.size
-            self.units.append(chosen[np.isfinite(chosen)] * rounded.GRID)
+            self.units.append(chosen[np.isfinite(chosen)] * exact_rounding.GRID)
 
     def take(self, name: str, found: Heard, silent: np.ndarray) -> None:
         """What runs on one table have shown, beside those on the silent one with the same randomness."""

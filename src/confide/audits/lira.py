@@ -14,7 +14,7 @@ a normal law, and both laws are fitted to all records (the variances' by the mom
 What is known of one record is then its posterior, and the densities are Student's. Let a models be out and b in, with
 means m_out and m_in, r the ratio of variance in to out, v the variance of a shift in units of the record's own s^2. The
 shift is shrunk to d = d_0 + v / (v + 1/a + r/b) (m_in - m_out - d_0), and through it the two means borrow from one
-another. It is the default: with few models it finds more than "each" does, which `tests/test_attacks.py` compares.
+another. It is the default: with few models it finds more than "each" does, which a test compares.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
-from confide import checks
+from confide import validation
 from confide.audits.losses import among, distinct, labels, log_odds, probabilities, side
 from confide.audits.pools import all_log_odds, coded, generator, halves, inside, shadow_count, trainer
 from confide.audits.scores import Scores
-from confide.checks import Refused
+from confide.validation import Refused
 
 VARIANCES = ("global", "each", "prior")
 LEAST = 1e-12  # of a variance, where models agree to the last digit
@@ -71,8 +71,8 @@ def lira(
         data: the attacker's own records of the population, (X, y); online it may be left out.
         key: a number that decides which records each model has; it has nothing to do with privacy.
     """
-    checks.one_of(("online", "offline"), mode=mode)
-    checks.one_of(VARIANCES, variance=variance)
+    validation.one_of(("online", "offline"), mode=mode)
+    validation.one_of(VARIANCES, variance=variance)
     count, rng = shadow_count(shadows, 4), generator(key)
     one, two = distinct(members, nonmembers)
     attacked = np.concatenate([one[0], two[0]]), np.concatenate([one[1], two[1]])

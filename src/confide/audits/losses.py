@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
+from confide.validation import Refused
 
 FLOOR = 2.0**-52
 TOLERANCE = 1e-3  # of a row's sum; rows are then scaled to sum to 1
@@ -121,7 +121,7 @@ def checked_labels(x: Any, y: Any) -> np.ndarray:
 
 def kind(predictor: Any) -> str:
     """What is predicted: a posterior's model knows, and every other predictor is a classifier."""
-    from confide.posterior import Posterior
+    from confide.inference.posterior import Posterior
 
     if not isinstance(predictor, Posterior):
         return "classification"
@@ -142,16 +142,17 @@ def draw_losses(posterior: Any, x: Any, y: Any) -> np.ndarray:
     import jax
     import jax.numpy as jnp
 
-    from confide import jobs, noise
-    from confide.inputs import checked_data
-    from confide.leakage import aligned
-    from confide.posterior import Posterior
+    from confide.audits.leakage import aligned
+    from confide.inference import plans
+    from confide.inference.posterior import Posterior
+    from confide.mechanism import noise
+    from confide.models.inputs import checked_data
 
-    checks.instance(Posterior, posterior=posterior)
+    validation.instance(Posterior, posterior=posterior)
     kind(posterior)
     model = posterior.model
     data = checked_data(model, (x, y))
-    start, unravel = jobs.unraveller(model, data, noise.as_key(0))
+    start, unravel = plans.unraveller(model, data, noise.as_key(0))
     draws = aligned(posterior, model, unravel(start))
 
     @jax.jit
@@ -183,9 +184,9 @@ def distinct(members: Any, nonmembers: Any, overlap: str = "refuse") -> tuple[Da
 
     >>> distinct(([[1.0], [2.0]], [0, 1]), ([[2.0], [3.0], [4.0]], [1, 1, 0]))
     Traceback (most recent call last):
-    confide.checks.Refused: 1 of 3 nonmembers are members too: give others, or what distinct(..., overlap="drop") gives
+    confide.Refused: 1 of 3 nonmembers are members too: give others, or what distinct(..., overlap="drop") gives
     """
-    checks.one_of(("refuse", "drop"), overlap=overlap)
+    validation.one_of(("refuse", "drop"), overlap=overlap)
     one, two = side("members", members), side("nonmembers", nonmembers)
     if one[0].shape[1:] != two[0].shape[1:]:
         raise Refused(

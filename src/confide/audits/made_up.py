@@ -43,14 +43,17 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from confide import accountants, accounting, checks, files, noise
+from confide import validation
 from confide.audits import bounds, gathering, program, rebuilding, verdicts
 from confide.audits.program import CLAIM, MEANINGS
 from confide.audits.scores import Scores
 from confide.audits.verdicts import ALARM, Audit
-from confide.checks import Refused
-from confide.events import Event, Neighbours
-from confide.posterior import Posterior
+from confide.data import atomic_files
+from confide.inference.posterior import Posterior
+from confide.mechanism import noise
+from confide.privacy import accountants, pricing
+from confide.privacy.events import Event, Neighbours
+from confide.validation import Refused
 
 FORMAT = 1
 FILE = "made-up.json"  # in the folder of the run: it may be published
@@ -174,9 +177,9 @@ def made_up(
         report: told (runs that are done, runs that are planned) from time to time.
     """
     began = time.monotonic()
-    confidence = checks.probability(confidence=confidence)
-    seed = secrets.randbits(63) if seed is None else int(checks.nonnegative(seed=seed))
-    seconds = math.inf if seconds is None else checks.positive(seconds=seconds)
+    confidence = validation.probability(confidence=confidence)
+    seed = secrets.randbits(63) if seed is None else int(validation.nonnegative(seed=seed))
+    seconds = math.inf if seconds is None else validation.positive(seconds=seconds)
     guarantee = posterior.guarantee
     rebuilding.checked(posterior)
     assert guarantee is not None
@@ -197,7 +200,7 @@ def made_up(
     smallest = program.smallest(told, points, ALARM / len(MEANINGS), POWER)
     if guarantee.delta > 0 and smallest.get("area", 0.0) > 0.5:
         mu = math.sqrt(2) * float(special.ndtri(smallest["area"]))
-        smallest["epsilon"] = accounting.gdp_epsilon(mu, guarantee.delta)
+        smallest["epsilon"] = pricing.gdp_epsilon(mu, guarantee.delta)
     scores = Scores(members=told.inside, nonmembers=told.outside, name="made-up tables", confidential=False)
     level = 1 - confidence
     expected = verdicts.Pairs(pairs.number, math.floor(pairs.number * verdicts.area(*points)))
@@ -260,7 +263,7 @@ def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
 def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:
     """Write the result into the folder of the run, in the place of an earlier one."""
     path = Path(folder) / FILE
-    with files.written(path) as file:
+    with atomic_files.written(path) as file:
         json.dump(found.to_json(), file, indent=2, allow_nan=False, default=float)
         file.write("\n")
     return path

@@ -28,7 +28,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from confide.posterior import Canaries
+from confide.inference.posterior import Canaries
 
 LEAST = 1e-20  # of a p-value: what is left out of sums is less
 NODES = 1000  # of an integral over a range of 24 standard deviations at most

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from confide import checks
+from confide import validation
 from confide.audits.losses import distinct, draw_losses, losses, mixed
 from confide.audits.scores import Scores
-from confide.checks import Refused
+from confide.validation import Refused
 
 
 class Mpl(NamedTuple):
@@ -68,7 +68,7 @@ def mpl(losses: Any, reference_losses: Any, prior: float = 0.5, weights: Any = N
     array([0.2311, 0.    ])
     """
     own, reference = _shaped(losses, reference_losses)
-    prior = checks.probability(prior=prior)
+    prior = validation.probability(prior=prior)
     score = measure(own, reference, weights)
     probability = expit(score + _log_odds(prior))
     bound = score if own.ndim == 1 else np.mean(reference, axis=0) - _averaged(own, weights)
@@ -89,10 +89,10 @@ def optimal(target: Any, reference: Any, members: Any, nonmembers: Any, *, prior
         nonmembers: records of the same population that neither was fitted to.
         prior: the probability that a record was fitted, before anything is known of it.
     """
-    from confide.posterior import Posterior
+    from confide.inference.posterior import Posterior
 
-    shift = _log_odds(checks.probability(prior=prior))
-    checks.instance(Posterior, reference=reference)
+    shift = _log_odds(validation.probability(prior=prior))
+    validation.instance(Posterior, reference=reference)
 
     def log_odds(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         own = draw_losses(target, x, y) if isinstance(target, Posterior) else losses(target, x, y)[None]
@@ -114,7 +114,7 @@ def theorem1(bound: float) -> float:
     >>> round(theorem1(0.5), 3), round(theorem1(5.0))
     (0.215, 27532)
     """
-    value = checks.nonnegative(bound=bound)
+    value = validation.nonnegative(bound=bound)
     return math.inf if value > 300 else value / 4 * math.expm1(2 * value)
 
 
@@ -143,7 +143,7 @@ def _averaged(each: np.ndarray, weights: Any) -> np.ndarray:
     """The loss of the average prediction."""
     if weights is None:
         return mixed(each)
-    positive = checks.positive_vector(weights=weights)
+    positive = validation.positive_vector(weights=weights)
     if len(positive) != len(each):
         raise Refused(f"weights has length {len(positive)}: give one for each of the {len(each)} draws")
     return -np.asarray(logsumexp(-each, axis=0, b=(positive / positive.sum())[:, None]))

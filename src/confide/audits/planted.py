@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from confide import canaries as planting
-from confide import checks
+from confide import validation
 from confide.audits.scores import Scores
 from confide.audits.verdicts import Audit, judged
-from confide.checks import Refused
-from confide.posterior import Posterior
+from confide.inference.posterior import Posterior
+from confide.mechanism import canaries as planting
+from confide.validation import Refused
 
 
 def audit(
@@ -48,7 +48,7 @@ def audit(
     >>> found.verdict
     'not refuted'
     """
-    confidence = checks.probability(confidence=confidence)
+    confidence = validation.probability(confidence=confidence)
     if made_up:
         return _made_up(fit_call, confidence, repetitions, seconds, seed)
     for name, given in {"repetitions": repetitions, "seconds": seconds, "seed": seed}.items():

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from confide.audits.losses import Data, checked, log_odds, probabilities
-from confide.checks import Refused
+from confide.validation import Refused
 
 NUMBERS = 2**23  # of probabilities held at once
 Predict = Callable[[np.ndarray], np.ndarray]

@@ -50,8 +50,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from confide import rounded
 from confide.audits.verdicts import Pairs, area
+from confide.mechanism import exact_rounding
 
 CLAIM = ("apart", "pairs")
 MEANINGS = {  # what each test finds where it finds something
@@ -193,7 +193,7 @@ def repeats(units: np.ndarray) -> float:
     """How many pairs of whole numbers are equal up to their sign."""
     often = np.unique(np.abs(np.rint(units)), return_counts=True)[1]
     pairs, number = int(np.sum(often * (often - 1) // 2)), units.size
-    expected = number * (number - 1) / 2 / (math.sqrt(math.pi) * rounded.GRID)
+    expected = number * (number - 1) / 2 / (math.sqrt(math.pi) * exact_rounding.GRID)
     return float(stats.poisson.sf(pairs - 1, DEPENDENT * expected)) if pairs else 1.0
 
 

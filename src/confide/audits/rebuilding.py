@@ -1,9 +1,9 @@
 r"""The program of a finished run, built again from what its folder says, for tables that are made up.
 
 The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
-`confide.jobs.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
+`inference.plans.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
 computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
-draws are functions; canaries are left out; a witness listens (`confide.filters`).
+draws are functions; canaries are left out; a witness listens (`confide.mechanism.observers`).
 
 **Marked rows.** A worst-case record pulls as hard as the clip allows whatever the parameters are, and one that is not
 there contributes nothing. Of a generalised linear model such rows have labels that no record has, for which the
@@ -21,18 +21,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import inputs, jobs, noise, samplers
-from confide.budget import Budget
-from confide.canaries import DOWN, LENGTH, OUT, UP
-from confide.checks import Refused
-from confide.filters import Watch, Witness
-from confide.inputs import Records
-from confide.jobs import Asked
+from confide import samplers
+from confide.inference import plans
+from confide.inference.loop import Job
+from confide.inference.plans import Asked
+from confide.inference.posterior import Posterior
+from confide.mechanism import noise
+from confide.mechanism.canaries import DOWN, LENGTH, OUT, UP
+from confide.mechanism.observers import Watch, Witness
+from confide.models import inputs
+from confide.models.inputs import Records
 from confide.models.model import Data, Linear, Model
 from confide.models.tapes import Layered, Tape
-from confide.posterior import Posterior
-from confide.run import Job
+from confide.privacy.budget import Budget
 from confide.samplers import Sampler
+from confide.validation import Refused
 
 STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
 DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
@@ -121,7 +124,7 @@ class Program:
     """A run's job on tables of marked rows (`table`), and on rows as the model has them."""
 
     job: Job
-    planned: jobs.Planned
+    planned: plans.Planned
     plain: Job
     records: int
     marked: Marked
@@ -161,8 +164,8 @@ def _rebuilt(
     asked = Asked(plan["steps"], plan["batch_size"], plan["clip"], plan["chains"], draws=1, secure=secure)
     asked = asked._replace(microbatch=plan.get("microbatch"))
 
-    def planned(model: Model, data: Data) -> jobs.Planned:
-        return jobs.planned(model, in_places(data, n), budget, sampler_of(plan), asked, key)
+    def planned(model: Model, data: Data) -> plans.Planned:
+        return plans.planned(model, in_places(data, n), budget, sampler_of(plan), asked, key)
 
     rows = ordinary(model, told, generator, 16)
     plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job

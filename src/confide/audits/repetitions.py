@@ -1,4 +1,4 @@
-"""One job on one made-up table, many times over: the blocks, the step loop and the randomness of `confide.run`."""
+"""One job on one made-up table, many times over: the blocks, the step loop and the randomness of `inference.loop`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.filters import Heard
-from confide.inputs import Records
+from confide.inference.loop import Job, use_compilation_cache
+from confide.mechanism.observers import Heard
+from confide.models.inputs import Records
 from confide.models.model import Data
-from confide.run import Job, use_compilation_cache
 
 
 def repeated(job: Job, data: Records, known: Data, sources: list[Any], blocks: int) -> Heard:

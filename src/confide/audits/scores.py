@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from confide import checks
+from confide import validation
 from confide.audits.curves import Roc, band, grid
-from confide.checks import Refused
+from confide.validation import Refused
 
 BINS = 40  # of the histograms
 TAILS = (0.005, 0.995)  # beyond which scores, of likelihood ratios for instance, would take all of the axis
@@ -50,7 +50,7 @@ class Scores:
     confidential: bool = True
 
     def __post_init__(self) -> None:
-        checks.instance(str, name=self.name)
+        validation.instance(str, name=self.name)
         for side in ("members", "nonmembers"):
             object.__setattr__(self, side, vector(f"{self.name}: scores of {side}", getattr(self, side)))
         if self.threshold is None:
@@ -131,7 +131,7 @@ class Scores:
 
         Nothing is interpolated, and records of equal score are called members together or not at all.
         """
-        return float(self._rates(np.array([checks.probability(zero=True, one=True, fpr=fpr)]))[0])
+        return float(self._rates(np.array([validation.probability(zero=True, one=True, fpr=fpr)]))[0])
 
     def _rates(self, fpr: np.ndarray) -> np.ndarray:
         members, others = self._ascending
@@ -150,7 +150,7 @@ class Scores:
         With probability `confidence` at least its band holds the true curve, everywhere at once: see
         `confide.audits.curves`.
         """
-        low, high = band(*self._ascending, checks.probability(confidence=confidence))
+        low, high = band(*self._ascending, validation.probability(confidence=confidence))
         fpr = grid(len(self.nonmembers))
         return Roc(fpr, self._rates(fpr), low, high)
 
@@ -181,7 +181,7 @@ class Scores:
     def _histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Edges of bins, and the records of both sides in them; the first and the last hold all beyond them too."""
         both = np.concatenate(self._ascending)
-        both = both[np.abs(both) <= checks.EXTREME]
+        both = both[np.abs(both) <= validation.EXTREME]
         low, high = map(float, np.quantile(both, TAILS)) if both.size else (0.0, 0.0)
         width = max(high - low, 1e-6 * max(abs(low), abs(high), 1.0))  # room for bins where all are equal
         edges = np.linspace(low, low + width, BINS + 1)

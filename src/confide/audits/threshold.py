@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.special import xlogy
 
-from confide import checks
+from confide import validation
 from confide.audits.losses import FLOOR, distinct, kind, labels, losses, probabilities
 from confide.audits.scores import Scores, vector
-from confide.checks import Refused
+from confide.validation import Refused
 
 SCORES = ("loss", "confidence", "entropy", "modified entropy")
 
@@ -55,7 +55,7 @@ def threshold(predictor: Any, members: Any, nonmembers: Any, score: str = "loss"
     >>> scores.auc
     0.6875
     """
-    checks.one_of(SCORES, score=score)
+    validation.one_of(SCORES, score=score)
     sides = distinct(members, nonmembers)
     if score == "loss":
         return threshold_attack(*(losses(predictor, x, y) for x, y in sides))

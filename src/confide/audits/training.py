@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
+from confide import validation
 from confide.audits.optimisers import Optimiser, Rule, State
-from confide.checks import Refused
-from confide.noise import as_key
+from confide.mechanism.noise import as_key
+from confide.validation import Refused
 
 Often = Literal["epochs", "steps"]
 Weights = list[dict[str, jax.Array]]  # a layer: weights, bias
@@ -56,7 +56,7 @@ class Trained(NamedTuple):
 
     def log_probabilities(self, x: Any, members: int | None = None) -> np.ndarray:
         """Of the mean prediction of an ensemble, or of its last `members` iterates alone."""
-        members = self.settings.ensemble if members is None else checks.count(members=members)
+        members = self.settings.ensemble if members is None else validation.count(members=members)
         x = _inputs(x)
         if x.shape[1] != self.sizes[0]:
             raise Refused(f"x has {x.shape[1]} columns, the networks learnt from {self.sizes[0]}: give the same")
@@ -93,24 +93,24 @@ def networks(
         ensemble: predict with the mean output of so many last iterates,
         ensemble_of: taken at the ends of epochs or of steps.
     """
-    checks.one_of(get_args(Optimiser), optimiser=optimiser)
-    checks.one_of(get_args(Often), ensemble_of=ensemble_of)
+    validation.one_of(get_args(Optimiser), optimiser=optimiser)
+    validation.one_of(get_args(Often), ensemble_of=ensemble_of)
     if optimiser in ("sgld", "psgld") and prior_scale is None:
         raise Refused(f"{optimiser} samples a posterior and has no prior: give prior_scale, such as 1.0")
     hidden = (hidden,) if isinstance(hidden, int) else hidden
     settings = Settings(
         rule=Rule(
             optimiser=optimiser,
-            prior_scale=None if prior_scale is None else checks.positive(prior_scale=prior_scale),
-            temperature=checks.nonnegative(temperature=temperature),
+            prior_scale=None if prior_scale is None else validation.positive(prior_scale=prior_scale),
+            temperature=validation.nonnegative(temperature=temperature),
         ),
-        hidden=tuple(checks.count(hidden=width) for width in hidden),
-        learning_rate=checks.positive(learning_rate=learning_rate),
-        epochs=checks.count(epochs=epochs),
-        batch_size=checks.count(batch_size=batch_size),
-        halve_every=None if halve_every is None else checks.count(halve_every=halve_every),
-        dropout=checks.probability(zero=True, dropout=dropout),
-        ensemble=checks.count(ensemble=ensemble),
+        hidden=tuple(validation.count(hidden=width) for width in hidden),
+        learning_rate=validation.positive(learning_rate=learning_rate),
+        epochs=validation.count(epochs=epochs),
+        batch_size=validation.count(batch_size=batch_size),
+        halve_every=None if halve_every is None else validation.count(halve_every=halve_every),
+        dropout=validation.probability(zero=True, dropout=dropout),
+        ensemble=validation.count(ensemble=ensemble),
         ensemble_of=ensemble_of,
     )
     if ensemble_of == "epochs" and settings.ensemble > settings.epochs:

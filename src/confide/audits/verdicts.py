@@ -25,12 +25,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import optimize, special, stats
 
-from confide import accountants, accounting
 from confide.audits import bounds, mechanism, one_run
 from confide.audits.one_run import Guesses
 from confide.audits.scores import Scores
-from confide.budget import Guarantee
-from confide.posterior import Canaries
+from confide.inference.posterior import Canaries
+from confide.privacy import accountants, pricing
+from confide.privacy.budget import Guarantee
 
 ALARM = 0.001
 LEAST = 1e-15  # of a probability that is told as a number
@@ -216,7 +216,7 @@ class Pairs(NamedTuple):
     def bound(self, delta: float, level: float) -> float:
         """Of a Gaussian mechanism, whose area is Phi(mu / sqrt(2))."""
         lowest = float(stats.beta.ppf(level, self.won, self.number - self.won + 1)) if self.won else 0.0
-        return accounting.gdp_epsilon(math.sqrt(2) * float(special.ndtri(lowest)), delta) if lowest > 0.5 else 0.0
+        return pricing.gdp_epsilon(math.sqrt(2) * float(special.ndtri(lowest)), delta) if lowest > 0.5 else 0.0
 
 
 def area(epsilons: np.ndarray, deltas: np.ndarray) -> float:
@@ -235,7 +235,7 @@ def reach(epsilon: float, delta: float, canaries: int, level: float) -> float:
     """
     if epsilon <= 0 or delta <= 0:
         return 0.0
-    mu = accounting.gdp_mu(epsilon, delta)
+    mu = pricing.gdp_mu(epsilon, delta)
     made, share = max(bounds.numbers(canaries).items(), key=lambda item: item[1])
 
     def guessed(threshold: float) -> float:
@@ -247,4 +247,4 @@ def reach(epsilon: float, delta: float, canaries: int, level: float) -> float:
         threshold = float(optimize.brentq(guessed, -10.0, 10.0 + mu))  # type: ignore[arg-type]
         right = float(special.ndtr(mu - threshold)) / (made / canaries)
     found = one_run.largest_mu(Guesses(canaries, made, math.floor(made * min(right, 1.0))), share * level)
-    return accounting.gdp_epsilon(found, delta) if found > 0 else 0.0
+    return pricing.gdp_epsilon(found, delta) if found > 0 else 0.0

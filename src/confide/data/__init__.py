@@ -1,26 +1,28 @@
-"""Named datasets: tables encoded by their public schemas, and images as bytes.
+"""A table or images, and what is public about them, as arrays; and named datasets, by short names. No JAX here."""
 
-Files are looked for in the folder given, in the folder that the environment variable CONFIDE_DATA names, and in the
-user's cache folder; what is nowhere is downloaded into the last, if its source serves it to everyone.
+from __future__ import annotations
 
-| dataset         | returns   | what                                                    |
-|-----------------|-----------|---------------------------------------------------------|
-| `adult`         | `Split`   | census records: is the income above 50,000 dollars?     |
-| `abalone`       | `Arrays`  | shells: how many rings?                                 |
-| `german_credit` | `Arrays`  | loans: a bad risk?                                      |
-| `breast_cancer` | `Arrays`  | cell nuclei: malignant? Ships with scikit-learn.        |
-| `digits`        | `Arrays`  | digits, 8 x 8. Ships with scikit-learn.                 |
-| `mnist`         | `Split`   | digits, 28 x 28                                         |
-| `svhn`          | `Split`   | house numbers, 32 x 32 in colour                        |
-| `cifar10`       | `Split`   | ten kinds of things, 32 x 32 in colour                  |
-| `idc`           | `Grouped` | breast tissue, 50 x 50 in colour: carcinoma? By patient |
+import importlib
+from typing import TYPE_CHECKING, Any
 
-`table` gives the records of a table as text, `schema_path` its schema.
-"""
-
-from confide.data.images import cifar10, digits, idc, mnist, svhn
-from confide.data.shapes import Arrays, Grouped, Records, Split
-from confide.data.tables import abalone, adult, breast_cancer, german_credit, schema_path, table
+if TYPE_CHECKING:
+    from confide.data.datasets import (
+        Arrays,
+        Grouped,
+        Records,
+        Split,
+        abalone,
+        adult,
+        breast_cancer,
+        cifar10,
+        digits,
+        german_credit,
+        idc,
+        mnist,
+        schema_path,
+        svhn,
+        table,
+    )
 
 __all__ = [
     "Arrays",
@@ -39,3 +41,9 @@ __all__ = [
     "svhn",
     "table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("confide.data.datasets"), name)
+    raise AttributeError(f"module 'confide.data' has no attribute {name!r}")

@@ -1,174 +1,297 @@
-"""Named tables: as records of text with a header, and as arrays encoded by their public schemas alone.
+"""Tables on disk, read in pieces: CSV and Parquet. A refusal names the file, the line and the column.
 
-The schemas (`schema_path`) ship with the package; the records do not.
+Values of a CSV file are text as it stands there; those of a Parquet file have the types that the file says, and one
+that Python has no value for (a date after the year 9999) is None.
+
+What a file is refused for is its structure alone: lines with more or fewer values than the header, bytes that are no
+text, quotation marks that stay open or stand within a value that begins with none (such a mark would end what another
+record opened, and the lines between would be lost), Parquet that cannot be read. That is for the records' own sake, as
+nobody could say which values are whose; guarantees are about files without such faults.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
-import functools
-import importlib.resources
-import math
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
+from confide import validation
+from confide.validation import Refused
 
-from confide import checks, schema
-from confide.checks import Refused
-from confide.data import openml, places
-from confide.data.shapes import Arrays, Records, Split
-from confide.encoding import encode
-
-FILES = {"adult": "adult.data", "abalone": "abalone.data", "german_credit": "german.data"}
-NAMES = (*FILES, "breast_cancer")
+PIECE = 20_000  # records read at once
+PARQUET = (".parquet", ".pq")
+DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+STATEFUL = ("iso2022", "hz", "utf-7")  # where bytes of one record say how those of the next are read
+csv.field_size_limit(2**31 - 1)
 
 
-def schema_path(name: str) -> Path:
-    """The public schema of a table: the path of its TOML file, which ships with the package."""
-    checks.one_of(NAMES, name=name)
-    return Path(str(importlib.resources.files("confide.data") / "schemas" / f"{name}.toml"))
+class Piece(NamedTuple):
+    """Some records: the values of each column, and where each record stands in the file."""
+
+    columns: dict[str, list[Any]]
+    lines: list[int]
 
 
-def table(name: str, folder: str | os.PathLike[str] | None = None, *, test: bool = False) -> Records:
-    """The records of a table as text, under the names that its schema describes.
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table on disk that has a header.
 
-    Args:
-        name: adult, abalone, german_credit or breast_cancer.
-        folder: searched before CONFIDE_DATA and the cache folder.
-        test: the test records of adult, which alone has some.
+    `place` is what a record's number counts: lines of a CSV file, rows of a Parquet file.
     """
-    checks.one_of(NAMES, name=name)
-    if test and name != "adult":
-        raise Refused(f"the dataset {name!r} has no test records: split it yourself")
-    if name == "breast_cancer":
-        return _breast_cancer()
-    file = "adult.test" if test else FILES[name]
-    path = places.find(name, file, folder, otherwise=functools.partial(openml.write_file, name, file))
-    columns = tuple(column.name for column in schema.load(schema_path(name)).columns)  # in the order of the file
-    rows = _rows(path, len(columns), " " if name == "german_credit" else ",")
-    if name == "adult":
-        for row in rows:
-            row[-1] = row[-1].rstrip(".")  # as the test file ends its labels
-    return Records(columns, rows)
+
+    path: Path
+    header: tuple[str, ...]
+    delimiter: str = ","
+    encoding: str = "utf-8-sig"
+
+    @property
+    def place(self) -> str:
+        return "row" if self.path.suffix.lower() in PARQUET else "line"
+
+    def at(self, number: int) -> str:
+        return f"{self.path}, {self.place} {number}"
+
+    def pieces(self, size: int = PIECE) -> Iterator[Piece]:
+        """The records, in the order of the file; no piece is empty."""
+        return self._parquet_pieces(size) if self.place == "row" else self._csv_pieces(size)
+
+    def _csv_pieces(self, size: int) -> Iterator[Piece]:
+        with _opened(self.path, self.encoding) as file:
+            reader = csv.reader(
+                _lines(file, self.delimiter), delimiter=self.delimiter, skipinitialspace=True, strict=True
+            )
+            rows: list[list[str]] = []
+            lines: list[int] = []
+            started = False
+            for row, line in _rows(reader, self):
+                if not row:  # an empty line
+                    continue
+                if not started:  # the header
+                    started = True
+                    continue
+                if len(row) != len(self.header):
+                    raise Refused(
+                        f"{self.at(line)}: {len(row)} values where the header has {len(self.header)} columns: "
+                        "quote values that hold the delimiter, or repair the line"
+                    )
+                rows.append(row)
+                lines.append(line)
+                if len(rows) == size:
+                    yield Piece(self._columns(rows), lines)
+                    rows, lines = [], []
+            if rows:
+                yield Piece(self._columns(rows), lines)
+
+    def _columns(self, rows: list[list[str]]) -> dict[str, list[Any]]:
+        return dict(zip(self.header, map(list, zip(*rows, strict=True)), strict=True))
+
+    def _parquet_pieces(self, size: int) -> Iterator[Piece]:
+        first = 1
+        try:
+            for batch in _parquet(self.path).iter_batches(batch_size=size):
+                columns = {name: _values(batch.column(name)) for name in self.header}
+                if batch.num_rows:
+                    yield Piece(columns, list(range(first, first + batch.num_rows)))
+                first += batch.num_rows
+        except (OSError, ValueError) as error:
+            raise Refused(f"{self.path} cannot be read as Parquet: {_first(error)}") from None
 
 
-def _rows(path: Path, width: int, delimiter: str) -> list[list[str]]:
+def open_table(
+    path: str | os.PathLike[str], delimiter: str | None = None, encoding: str | None = None, *, empty: bool = False
+) -> Table:
+    """The table in a file, after a look at its header; `delimiter` and `encoding` are for CSV files.
+
+    A table without records is refused unless it may be `empty`.
+    """
+    validation.instance(str | os.PathLike, path=path)
+    path = Path(path)
+    if str(path) == "-":
+        raise Refused("standard input cannot be read twice, as a table is: give a file")
+    if path.is_dir() or not path.exists():
+        raise Refused(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give a CSV or a Parquet file")
+    _recognised(path, encoding)
+    if path.suffix.lower() in PARQUET:
+        header = tuple(_parquet(path).schema_arrow.names)
+        if not empty and not _parquet(path).metadata.num_rows:
+            raise Refused(f"{path} holds no records: give a file with at least one")
+        return Table(path=path, header=_checked(header, f"{path}"))
+    delimiter = "," if delimiter is None else "\t" if delimiter in ("\\t", "tab") else delimiter
+    if len(delimiter) != 1:
+        raise Refused(f"delimiter = {delimiter!r} is not one character: give one, such as ';'")
+    table = Table(path=path, header=(), delimiter=delimiter, encoding=encoding or "utf-8-sig")
+    with _opened(path, table.encoding) as file:
+        reader = csv.reader(_lines(file, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
+        rows = (pair for pair in _rows(reader, table) if pair[0])
+        found, line = next(rows, (None, 0))
+        if found is None:
+            raise Refused(f"{path} is empty: give a file with a header and at least one record")
+        header = _checked(tuple(name.strip() for name in found), table.at(line))
+        if len(header) == 1:
+            other = next((mark for mark in DELIMITERS if mark != delimiter and mark in header[0]), None)
+            if other:
+                raise Refused(
+                    f"{table.at(line)}: the header is one column, {header[0][:40]!r}: "
+                    f"the delimiter seems to be {DELIMITERS[other]}; give --delimiter '{_shown(other)}'"
+                )
+        if not empty and next(rows, None) is None:
+            raise Refused(f"{path} holds a header and no records: give a file with at least one")
+    return Table(path=path, header=header, delimiter=delimiter, encoding=table.encoding)
+
+
+MAGIC = {
+    b"\x1f\x8b": "is compressed: unpack it first",
+    b"PK\x03\x04": "is a workbook or a zip file: export or unpack it to CSV first",
+    b"\xff\xfe": "seems to be UTF-16: give --encoding utf-16",
+    b"\xfe\xff": "seems to be UTF-16: give --encoding utf-16",
+}
+
+
+def _recognised(path: Path, encoding: str | None) -> None:
+    """Refuse what is something else than its name says."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open("rb") as file:
+            first = file.read(4)
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise Refused(f"{path} is not text: remove it, and it is downloaded again") from None
-    rows = []
-    for number, row in enumerate(csv.reader(lines, delimiter=delimiter, skipinitialspace=True), 1):
-        cells = [cell.strip() for cell in row if cell.strip() or delimiter != " "]
-        if not "".join(cells) or cells[0].startswith("|"):  # an empty line, or a comment
-            continue
-        if len(cells) != width:
-            raise Refused(f"{path}, line {number}: {len(cells)} values, not {width}: is it the original file?")
-        rows.append(cells)
-    if not rows:
-        raise Refused(f"{path} holds no records: remove it, and it is downloaded again")
-    return rows
+    found = next((what for magic, what in MAGIC.items() if first.startswith(magic)), None)
+    if found and not (encoding and "UTF-16" in found):
+        raise Refused(f"{path} {found}")
 
 
-def _breast_cancer() -> Records:
-    from sklearn.datasets import load_breast_cancer
-
-    bunch: Any = load_breast_cancer()
-    columns = (*map(str, bunch.feature_names), "diagnosis")
-    diagnoses = [str(bunch.target_names[target]) for target in bunch.target]
-    rows = [[*map(repr, row), diagnosis] for row, diagnosis in zip(bunch.data.tolist(), diagnoses, strict=True)]
-    return Records(columns, rows)
-
-
-def _encoded(name: str, records: Records, count: bool = False) -> Arrays:
-    encoded = encode(schema.load(schema_path(name)).aimed(), records.by_column(), count)
-    if not encoded.present.all():
-        row = int(np.argmin(encoded.present)) + 1
-        raise Refused(f"record {row} of {name} holds an undocumented value: is it the original file?")
-    return Arrays(encoded.x, encoded.y)
+def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
+    if "" in header:
+        last = header.index("") == len(header) - 1
+        remedy = "remove the delimiter at the end of the lines, or give it one" if last else "give it one"
+        raise Refused(f"{where}: column {header.index('') + 1} has no name: {remedy}")
+    if twice := next((name for name in header if header.count(name) > 1), None):
+        raise Refused(f"{where}: column {twice!r} is there twice: rename one")
+    return header
 
 
-def abalone(folder: str | os.PathLike[str] | None = None, *, count: bool = False) -> Arrays:
-    """UCI Abalone: how many rings does a shell have? Its age is their number and a half.
-
-    4,177 shells measured in Tasmania (Nash et al. 1994), sex and seven measurements, 10 features and a constant. y is
-    the number of rings scaled to [-1, 1] by the schema, or with `count` the number itself. CC BY 4.0, from the UCI
-    repository (DOI 10.24432/C55C7W).
-    """
-    return _encoded("abalone", table("abalone", folder), count)
+def _shown(delimiter: str) -> str:
+    return "tab" if delimiter == "\t" else delimiter
 
 
-def german_credit(folder: str | os.PathLike[str] | None = None, *, numeric: bool = False) -> Arrays:
-    """UCI Statlog German Credit: did the borrower turn out a bad risk (y = 1)?
-
-    1,000 loans of a German bank in the 1970s (Hofmann), 700 good and 300 bad, seven numeric and thirteen qualitative
-    attributes. Bad loans were oversampled. CC BY 4.0, from the UCI repository (DOI 10.24432/C5NC77).
-
-    With `numeric`, x is the 24 numbers that Strathclyde University made of the attributes (`german.data-numeric`), not
-    scaled, which no schema describes: for experiments, not for private fits.
-    """
-    if not numeric:
-        return _encoded("german_credit", table("german_credit", folder))
-    path = places.find("german_credit", "german.data-numeric", folder)
-    rows = _rows(path, 25, " ")
+def _opened(path: Path, encoding: str) -> Any:
     try:
-        values = np.array(rows, dtype=np.float32)
-    except ValueError:
-        raise Refused(f"{path} holds words: is it the original file?") from None
-    return Arrays(values[:, :-1], (values[:, -1] == 2).astype(np.float32))
+        if codecs.lookup(encoding).name.startswith(STATEFUL):
+            raise Refused(
+                f"encoding = {encoding!r} is not taken, as one record could change how others are read: "
+                "convert the file to UTF-8"
+            )
+        return path.open(newline="", encoding=encoding)
+    except LookupError:
+        raise Refused(f"encoding = {encoding!r} is unknown: give one such as utf-8 or latin-1") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be read: {error.strerror}") from None
 
 
-def breast_cancer() -> Arrays:
-    """Breast Cancer Wisconsin (Diagnostic): is the tumour malignant (y = 1)?
-
-    569 fine needle aspirates (Wolberg, Street and Mangasarian 1993), 212 of them malignant; 30 measurements of cell
-    nuclei and a constant. The records ship with scikit-learn, where malignant is 0. CC BY 4.0, from the UCI repository
-    (DOI 10.24432/C5DW2B).
-    """
-    return _encoded("breast_cancer", _breast_cancer())
-
-
-def adult(folder: str | os.PathLike[str] | None = None) -> Split:
-    """UCI Adult (Census Income): is the yearly income above 50,000 dollars (y = 1)?
-
-    32,561 training and 16,281 test records from the United States census of 1994 (Becker and Kohavi 1996), 7,841 and
-    3,846 of them positive; 108 one-hot and scaled features, and a constant. CC BY 4.0, from the UCI repository
-    (DOI 10.24432/C5XW20).
-
-    Numbers are scaled to [0, 1] here and to [-1, 1] by the schema; the features are otherwise the same.
-    """
-    described = schema.load(schema_path("adult"))
-    train, test = table("adult", folder), table("adult", folder, test=True)
-    return Split(*_adult_arrays(train, described), *_adult_arrays(test, described))
+def _lines(file: Any, delimiter: str) -> Iterator[str]:
+    """The lines as they are; csv.Error for a quotation mark within a value that begins with none."""
+    quoted = False
+    for line in file:
+        if '"' in line:
+            quoted = _quoted(line, delimiter, quoted)
+        yield line
 
 
-def _adult_arrays(records: Records, described: schema.Schema) -> tuple[np.ndarray, np.ndarray]:
-    values = records.by_column()
-    parts = [_in_unit_interval(column, values[column.name]) for column in described.aimed().inputs]
-    x = np.concatenate([*parts, np.ones((len(records.rows), 1), np.float32)], axis=1)
-    return x, np.array([income == ">50K" for income in values["income"]], dtype=np.float32)
+WITHIN = re.compile(r'[^"]*(?:""[^"]*)*')
 
 
-def _in_unit_interval(column: schema.Column, values: Sequence[str]) -> np.ndarray:
+def _quoted(line: str, delimiter: str, quoted: bool) -> bool:
+    """Whether a quotation mark is open at the end of a line, by whether one is at its beginning."""
+    place = 0
+    while True:
+        if not quoted:
+            while line.startswith(" ", place):
+                place += 1
+            quoted = line.startswith('"', place)
+            place += quoted
+        if quoted:
+            closed = WITHIN.match(line, place).end()  # type: ignore[union-attr]
+            if closed == len(line):
+                return True
+            quoted, place = False, closed + 1
+        end = line.find(delimiter, place)
+        if '"' in (line[place:] if end < 0 else line[place:end]):
+            raise csv.Error("a quotation mark stands within a value that begins with none, and must be doubled there")
+        if end < 0:
+            return False
+        place = end + 1
+
+
+def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
+    """Every row with the line that it begins on."""
+    begins = 1
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except UnicodeDecodeError as error:
+            raise Refused(_undecoded(table, error)) from None
+        except csv.Error as error:
+            raise Refused(
+                f"{table.at(begins)}: {error}: quote the value, close the quotation mark, or give a CSV file"
+            ) from None
+        except OSError as error:
+            raise Refused(f"{table.path} cannot be read: {error.strerror}") from None
+        yield row, begins
+        begins = reader.line_num + 1
+
+
+def _undecoded(table: Table, error: UnicodeDecodeError) -> str:
+    """The line of the first byte that the encoding does not know."""
+    number, wrong = 1, error.object[error.start]
+    with table.path.open("rb") as file:
+        for line in file:
+            try:
+                line.decode(table.encoding)
+            except UnicodeDecodeError as found:
+                wrong = line[found.start]
+                break
+            number += 1
+    name = "UTF-8" if table.encoding == "utf-8-sig" else table.encoding
+    return f"{table.at(number)}: byte 0x{wrong:02x} is not {name} text: give the right --encoding, such as latin-1"
+
+
+def _values(column: Any) -> list[Any]:
+    """The values in Python; one that cannot be had is None, whatever the others are."""
     try:
-        if column.kind == "categorical":
-            labels = (*column.labels, "?") if column.missing == "indicator" else column.labels
-            numbers = {label: place for place, label in enumerate(labels)}
-            return np.eye(len(labels), dtype=np.float32)[[numbers[value] for value in values]]
-        assert column.low is not None
-        assert column.high is not None
-        shifted = np.array(values, dtype=np.float64) - column.low
-    except (KeyError, ValueError):
-        raise Refused(
-            f"column {column.name!r} of adult holds an undocumented value: is it the original file?"
-        ) from None
-    if column.scale == "log":
-        share = np.log1p(shifted) / math.log1p(column.high - column.low)
-    else:
-        share = shifted / (column.high - column.low)
-    return np.clip(share, 0, 1).astype(np.float32)[:, None]
+        return column.to_pylist()
+    except (ValueError, OverflowError):
+        return [_value(value) for value in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _parquet(path: Path) -> Any:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return parquet.ParquetFile(path)
+    except (OSError, ValueError, ArrowException) as error:
+        raise Refused(f"{path} cannot be read as Parquet: {_first(error)}") from None
+
+
+def booleans(table: Table) -> set[str]:
+    """The columns that are truth values by the types of the file, of which CSV has none."""
+    if table.place == "line":
+        return set()
+    schema = _parquet(table.path).schema_arrow
+    return {name for name in table.header if str(schema.field(name).type) == "bool"}
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120].rstrip(".")

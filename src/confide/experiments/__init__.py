@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from confide import checks
+from confide import validation
 
 NAMES = (
     "li2019-figure1",
@@ -26,5 +26,5 @@ NAMES = (
 
 def load(name: str) -> ModuleType:
     """The module behind `confide reproduce name`; it has `run(quick) -> Reproduction`."""
-    checks.one_of(NAMES, name=name)
+    validation.one_of(NAMES, name=name)
     return importlib.import_module(f"confide.experiments.{name.replace('-', '_')}")

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from confide import features, fitting, models
-from confide.budget import Budget
-from confide.posterior import Posterior
+from confide import models
+from confide.inference import fitting
+from confide.inference.posterior import Posterior
+from confide.models import features
+from confide.privacy.budget import Budget
 from confide.samplers import sgld
 
 CLASSES = 10

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from confide import step_sizes
 from confide.experiments.reproduction import COLOURS, Claim, Reproduction, new_figure
+from confide.privacy import step_size_theorems
 
 SETTING: dict[str, Any] = {
     "n": 50_000,
@@ -33,7 +33,7 @@ LABELS = {
 def curve(method: str, schedule: str, epsilons: np.ndarray) -> list[float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # side conditions are reported in the claims
-        return [step_sizes.step_size(method, epsilon=float(e), schedule=schedule, **SETTING) for e in epsilons]  # type: ignore[arg-type]
+        return [step_size_theorems.step_size(method, epsilon=float(e), schedule=schedule, **SETTING) for e in epsilons]  # type: ignore[arg-type]
 
 
 def run(quick: bool = False) -> Reproduction:
@@ -58,11 +58,11 @@ def run(quick: bool = False) -> Reproduction:
 
 def _claims() -> tuple[Claim, ...]:
     at = {**SETTING, "epsilon": 0.1}
-    theirs = step_sizes.wang2015(**{k: at[k] for k in ("n", "steps", "epsilon", "delta", "clip")})
+    theirs = step_size_theorems.wang2015(**{k: at[k] for k in ("n", "steps", "epsilon", "delta", "clip")})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         values = {
-            (method, schedule, temperature): step_sizes.step_size(
+            (method, schedule, temperature): step_size_theorems.step_size(
                 method, **{**at, "schedule": schedule, "temperature": temperature}
             )
             for method, schedule, temperature in (

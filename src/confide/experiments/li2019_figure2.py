@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide import accounting, calibration, step_sizes
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.privacy import calibration, pricing, step_size_theorems
 
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 CLIPS = (0.1, 0.5, 1.0, 10.0)
@@ -18,7 +18,7 @@ SHADES = ("#56B4E9", "#0072B2", "#009E73", "#D55E00")
 
 
 def step(method: str, n: int, clip: float, epsilon: float) -> float:
-    return step_sizes.step_size(
+    return step_size_theorems.step_size(
         method,
         n=n,
         steps=n,
@@ -84,7 +84,7 @@ def _claims(base: dict, epsilons: np.ndarray) -> tuple[Claim, ...]:
 def _cost(first: float, n: int = 10_000) -> float:
     sigma = calibration.noise_multiplier(step_size=first, n=n, batch_size=100, clip=1.0, temperature=0.5)
     noise = sigma * calibration.relative_noise("decreasing", n)
-    return accounting.epsilon(noise_multiplier=noise, sampling_probability=0.01, delta=1 / n)
+    return pricing.epsilon(noise_multiplier=noise, sampling_probability=0.01, delta=1 / n)
 
 
 def _figure(base: dict, epsilons: np.ndarray, records):

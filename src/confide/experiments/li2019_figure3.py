@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import baselines, data, fitting, models, samplers
-from confide.budget import Budget
-from confide.data import Split
+from confide import models, samplers
+from confide.data import datasets
+from confide.data.datasets import Split
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+from confide.inference import baselines, fitting
+from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+from confide.privacy.budget import Budget
 
 DELTA = 1e-4
 EPSILONS, FEW = (0.02, 0.05, 0.1, 0.3, 1.0), (0.1, 1.0)
@@ -97,7 +99,7 @@ METHODS: dict[str, Callable[[Work, float, int], Posterior]] = {
 
 
 def run(quick: bool = False) -> Reproduction:
-    split = data.adult()
+    split = datasets.adult()
     if quick:
         split = split._replace(test_x=split.test_x[:4000], test_y=split.test_y[:4000])
     work = Work(models.logistic_regression(split.x.shape[1]), split)

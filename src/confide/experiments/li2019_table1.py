@@ -20,13 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import accounting, baselines, calibration, data, fitting, models, samplers
-from confide.budget import Budget
-from confide.checks import Refused
-from confide.data import Split
+from confide import models, samplers
+from confide.data import datasets
+from confide.data.datasets import Split
 from confide.experiments import image_settings
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.posterior import NotPrivateWarning, Posterior
+from confide.inference import baselines, fitting
+from confide.inference.posterior import NotPrivateWarning, Posterior
+from confide.privacy import calibration, pricing
+from confide.privacy.budget import Budget
+from confide.validation import Refused
 
 EPOCHS, BATCH = 20, 128
 TEMPERATURE = 0.5  # of li2019's Algorithm 1
@@ -90,7 +93,7 @@ def run(quick: bool = False) -> Reproduction:
     rows, missing = [], []
     for dataset in PAPER:
         try:
-            split = _limited(getattr(data, dataset)(), 3000 if quick else None)
+            split = _limited(getattr(datasets, dataset)(), 3000 if quick else None)
         except Refused as reason:
             missing.append(Claim(f"the rows of {dataset}", "shown", "left out", str(reason)))
             continue
@@ -165,7 +168,7 @@ def _price(dataset: str, n: int, steps: int | None = None) -> float:
     """Epsilon of the paper's setting with n records, by the exact accountant."""
     step_size, clip, delta = PAPER[dataset]
     sigma = calibration.noise_multiplier(step_size=step_size, n=n, batch_size=BATCH, clip=clip, temperature=TEMPERATURE)
-    return accounting.epsilon(
+    return pricing.epsilon(
         noise_multiplier=sigma,
         sampling_probability=BATCH / n,
         steps=steps or round(EPOCHS * n / BATCH),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confide.checks import Refused
+from confide.validation import Refused
 
 # Okabe and Ito's colours: told apart by colour-blind readers and on a dark page.
 COLOURS = {"wang2015": "#D55E00", "moments": "#56B4E9", "numerical": "#0072B2"}

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import data
-from confide.accountants import bayesian, costing
-from confide.checks import Refused
+from confide.data import datasets
 from confide.experiments.reproduction import new_figure
+from confide.privacy.accountants import bayesian, bayesian_costs
+from confide.validation import Refused
 
 DELTA = 1e-5
 STRICT = 1e-10  # the paper's delta_mu: by Markov's inequality, DELTA for all but one person in 100,000
@@ -45,8 +45,8 @@ def clipped(norms: np.ndarray, clip: float, noise: float, q: float, delta: float
     """Epsilon in three ways, with gradients cut to the clip; as printed, none is limited by another."""
     names = {WORST: "worst", PUBLISHED: "published", BOUNDED: "bounded"}
     cut = np.minimum(norms, clip)
-    setting = costing.setting(cut, noise_scale=noise, sampling_probability=q, clip=clip)
-    found = costing.costs(setting, tuple(names.values()))
+    setting = bayesian_costs.setting(cut, noise_scale=noise, sampling_probability=q, clip=clip)
+    found = bayesian_costs.costs(setting, tuple(names.values()))
     return {name: bayesian.epsilon_of_costs(found[kind], delta=delta) for name, kind in names.items()}
 
 
@@ -67,10 +67,10 @@ def gradients(steps: int, samples: int) -> tuple[np.ndarray, str]:
     one clip, as a private one would; a norm is that of (prediction - label) times that of the image and a constant 1.
     """
     try:
-        split = data.mnist()
+        split = datasets.mnist()
         images, labels, name = split.x.reshape(len(split.x), -1) / np.float32(255), split.y, "MNIST"
     except Refused as reason:
-        small = data.digits()
+        small = datasets.digits()
         images, labels = small.x.reshape(len(small.x), -1) / np.float32(16), small.y
         name = f"8 x 8 digits, in place of MNIST ({reason})"
     rng = np.random.default_rng(2020)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.accountants import bayesian
 from confide.experiments import triastcyn2020_curves as curves
 from confide.experiments.reproduction import Claim, Reproduction
 from confide.experiments.triastcyn2020_curves import BOUNDED, PUBLISHED, UNCLIPPED, WORST, Point
+from confide.privacy.accountants import bayesian
 
 SHAPE = 0.9
 BATCH = 64

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import confide
+from confide.audits.leakage import COLOURS, LEVEL, Leakage
 from confide.experiments import triastcyn2020_learning as learning
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.leakage import COLOURS, LEVEL, Leakage
-from confide.posterior import NotPrivateWarning, Posterior
+from confide.inference.posterior import NotPrivateWarning, Posterior
 
 EPSILON = {"MNIST": 2.2, "CIFAR10": 8.0}  # as in Table 1
 PRIVATE, PLAIN = "private", "without a guarantee"

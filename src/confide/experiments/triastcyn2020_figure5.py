@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.accountants import bayesian
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
 from confide.experiments.triastcyn2020_curves import DELTA
+from confide.privacy.accountants import bayesian
 
 CLIPS = (0.1, 0.25, 0.5, 0.75, 1.0)
 STEPS = 10_000

@@ -21,15 +21,20 @@ import jax
 import numpy as np
 
 import confide
-from confide import accounting, data, jobs, noise
-from confide.accountants import bayesian
-from confide.accountants.bayesian import Typical
-from confide.accounts import accounts
+import confide.models
+import confide.models.features
+from confide.data import datasets
 from confide.experiments.triastcyn2020_curves import DELTA, STRICT
-from confide.inputs import checked_data
-from confide.jobs import Asked
-from confide.posterior import NotPrivateWarning, Posterior
-from confide.run import Job
+from confide.inference import plans as jobs
+from confide.inference.loop import Job
+from confide.inference.plans import Asked
+from confide.inference.posterior import NotPrivateWarning, Posterior
+from confide.mechanism import noise
+from confide.models.inputs import checked_data
+from confide.privacy import pricing
+from confide.privacy.accountants import bayesian
+from confide.privacy.accountants.bayesian import Typical
+from confide.privacy.extra_accounts import accounts
 from confide.samplers import Sampler
 
 SEED = 2020
@@ -56,21 +61,21 @@ class Effort(NamedTuple):
 
 
 def digits(records: int) -> Task:
-    split = data.mnist()
+    split = datasets.mnist()
     return Task(confide.models.cnn(), (split.x[:records], split.y[:records]), (split.test_x, split.test_y))
 
 
 def objects(records: int) -> Task:
     """As many for the test as are fitted, if there are. What is cached is of public images."""
-    split = data.cifar10()
+    split = datasets.cifar10()
     kept = len(split.y) <= records
-    x, test_x = (confide.features.scattering(images[:records], cache=kept) for images in (split.x, split.test_x))
+    x, test_x = (confide.models.features.scattering(images[:records], cache=kept) for images in (split.x, split.test_x))
     model = confide.models.softmax_regression(x.shape[1], 10, prior_scale=PRIOR_SCALE)
     return Task(model, (x, split.y[:records]), (test_x, split.test_y[:records]))
 
 
 def shells(records: int) -> Task:
-    table = data.abalone(count=True)
+    table = datasets.abalone(count=True)
     y = (table.y > MEDIAN).astype(np.float32)
     train, test = np.split(np.random.default_rng(SEED).permutation(len(y)), [len(y) * 4 // 5])
     train = train[:records]
@@ -79,7 +84,7 @@ def shells(records: int) -> Task:
 
 
 def incomes(records: int) -> Task:
-    split = data.adult()
+    split = datasets.adult()
     model = confide.models.logistic_regression(split.x.shape[1])
     return Task(model, (split.x[:records], split.y[:records]), (split.test_x, split.test_y))
 
@@ -155,7 +160,7 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     assert isinstance(job, Job)
     assert job.seen is not None
     assert job.seen.distances is not None
-    exact, q = accounting.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
+    exact, q = pricing.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
     multiplier = float(job.kernel.controls.noise[0]) / CLIP
     strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
     distances = np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP)

@@ -14,11 +14,11 @@ import numpy as np
 from scipy import stats
 
 import confide
-from confide.accountants import bayesian
 from confide.experiments import triastcyn2020_learning as learning
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
 from confide.experiments.triastcyn2020_curves import DELTA, STRICT
 from confide.experiments.triastcyn2020_learning import Fitted
+from confide.privacy.accountants import bayesian
 
 TRIED = (2, 4, 8, 16, 32)  # orders in the authors' code
 SIGMA, BATCH, DIGITS = 0.1, 1024, 60_000  # theirs for MNIST

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.checks import Refused
-from confide.data import Split
+from confide.data.datasets import Split
 from confide.experiments import wang2015_panels
 from confide.experiments.reproduction import Claim, Reproduction, new_figure
 from confide.experiments.wang2015_panels import (
@@ -32,8 +31,9 @@ from confide.experiments.wang2015_panels import (
     measured,
     unprotected,
 )
-from confide.jobs.posterior_sample import AGREED, ENOUGH
-from confide.posterior import Posterior
+from confide.inference.plans.posterior_sample import AGREED, ENOUGH
+from confide.inference.posterior import Posterior
+from confide.validation import Refused
 
 PROCESSES = 2
 

@@ -16,11 +16,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from confide import accounting, baselines, convexity, data, fitting, models, samplers
-from confide.budget import Budget
-from confide.data import Split
-from confide.inputs import as_records
-from confide.posterior import ExactnessWarning, Posterior
+from confide import models, samplers
+from confide.data import datasets
+from confide.data.datasets import Split
+from confide.inference import baselines, fitting
+from confide.inference.posterior import ExactnessWarning, Posterior
+from confide.models import convexity
+from confide.models.inputs import as_records
+from confide.privacy import pricing
+from confide.privacy.budget import Budget
 
 DELTA = 1e-5
 PRIOR_SCALE = 1.0
@@ -95,7 +99,7 @@ class Trial(NamedTuple):
         elif draws == 1:
             epsilon = self.epsilon
         else:
-            epsilon = accounting.gdp_epsilon(math.sqrt(draws) * accounting.gdp_mu(self.epsilon, delta), delta)
+            epsilon = pricing.gdp_epsilon(math.sqrt(draws) * pricing.gdp_mu(self.epsilon, delta), delta)
         return Budget(epsilon=epsilon, delta=delta, neighbours="replace-one")
 
     def fit(self, budget: Budget, sampler: samplers.Sampler, repeat: int = 0, **settings: Any) -> Posterior:
@@ -142,7 +146,7 @@ def abalone(number: int) -> Split:
     The paper does not say where it cuts. Few shells are above, which fits its axis: where classes are equally large, no
     mean accuracy goes down to 0.1.
     """
-    x, y = data.abalone()
+    x, y = datasets.abalone()
     order = np.random.default_rng([SEED, number]).permutation(len(x))
     train, test = np.split(order, [round(TRAINED * len(x))])
     label = (y > 0).astype(np.float32)
@@ -151,7 +155,7 @@ def abalone(number: int) -> Split:
 
 def adult(number: int) -> Split:
     """Its authors' split, in the same random order for every number."""
-    split = data.adult()
+    split = datasets.adult()
     order = np.random.default_rng(SEED).permutation(len(split.x))
     return split._replace(x=split.x[order], y=split.y[order])
 

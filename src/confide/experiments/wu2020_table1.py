@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from confide import data
 from confide.audits.lira import lira
 from confide.audits.training import Trained, networks
+from confide.data import datasets
 from confide.experiments.reproduction import Claim, Reproduction
 from confide.experiments.wu2020_tables import COLUMNS, METHODS, Row, attacked, beside, drawn, row
 
@@ -41,7 +41,7 @@ SEED = 2020
 
 
 def run(quick: bool = False) -> Reproduction:
-    table = data.german_credit(numeric=True)
+    table = datasets.german_credit(numeric=True)
     x, y = (table.x - table.x.mean(axis=0)) / table.x.std(axis=0), table.y.astype(int)
     splits = np.stack([np.random.default_rng((SEED, n)).permutation(len(y)) for n in range(3 if quick else 20)])
     epochs = 10 if quick else 30
@@ -102,7 +102,7 @@ def _private(splits: np.ndarray, y: np.ndarray) -> Row:
     """The same network fitted with a guarantee, to attributes scaled by the public schema."""
     import confide
 
-    x = data.german_credit().x
+    x = datasets.german_credit().x
     model = confide.models.mlp((x.shape[1], *HIDDEN, 2))
     budget = confide.Budget(epsilon=EPSILON, delta=DELTA)
     found = []

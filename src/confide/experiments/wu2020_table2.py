@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import data
 from confide.audits.optimisers import Rule
+from confide.data import datasets
 from confide.experiments import wu2020_network
 from confide.experiments.reproduction import Claim, Reproduction
 from confide.experiments.wu2020_tables import COLUMNS, METHODS, PAPER, Row, attacked, beside, drawn, row
@@ -75,7 +75,7 @@ def run(quick: bool = False, effort: Effort | None = None) -> Reproduction:
 
 def patches(share: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Pixels standardised by the training patches, labels, and the rows to learn from and to test with."""
-    found = data.idc()
+    found = datasets.idc()
     train, test = split(found.group, share)
     rows = np.concatenate([train, test])
     pixels = found.x[rows].astype(np.float32) / 255

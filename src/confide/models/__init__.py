@@ -1,11 +1,11 @@
 """Models: generalised linear, networks, your own functions, or a model of NumPyro or Equinox."""
 
 from confide.models.convolutional import cnn, resnet18
-from confide.models.equinox_adapter import from_equinox
+from confide.models.equinox_model import from_equinox
 from confide.models.glm import linear_regression, logistic_regression, poisson_regression, softmax_regression
 from confide.models.model import Model, from_functions
 from confide.models.networks import mlp
-from confide.models.numpyro_adapter import from_numpyro
+from confide.models.numpyro_model import from_numpyro
 from confide.models.priors import gaussian, laplace
 
 __all__ = [

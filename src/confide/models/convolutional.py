@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
 from confide.models import layers, networks
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Tape
+from confide.validation import Refused
 
 
 def cnn(
@@ -118,7 +118,7 @@ def resnet18(
     half the size. Groups have 8 channels, or all where there are fewer.
     """
     height, wide, channels = _image(shape)
-    width, classes = checks.count(width=width), networks.several(classes)
+    width, classes = validation.count(width=width), networks.several(classes)
     if width % 8 and width not in (1, 2, 4):
         raise Refused(f"width = {width} does not fall into groups: give 1, 2, 4 or a multiple of 8")
     blocks = [  # channels before, channels after, stride
@@ -177,7 +177,7 @@ def _norm(channels: int) -> dict[str, jax.Array]:
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int]:
-    found = tuple(checks.count(shape=length) for length in shape)
+    found = tuple(validation.count(shape=length) for length in shape)
     if len(found) == 2:
         found = (*found, 1)
     if len(found) != 3:

@@ -11,7 +11,7 @@ of one record is x (outer) r, and its norm |r| ||x||: a clipped sum needs no gra
 | poisson  | y s - e^s                         | e^s - y  |
 
 With `norm_bound` B, rows longer than B are scaled down to it, record by record, in the likelihood and in predictions:
-then |r| B bounds the gradient of every record, and the curvature is bounded as well (`confide.convexity`).
+then |r| B bounds the gradient of every record, and the curvature is bounded as well (`confide.models.convexity`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
 from confide.models import priors
 from confide.models.model import Data, Kind, Linear, Model
 from confide.models.priors import LogPrior, Parameters
+from confide.validation import Refused
 
 
 def _scores(parameters: Parameters, x: jax.Array, norm_bound: float | None) -> jax.Array:
@@ -56,11 +56,11 @@ def _model(
     labels: Callable[[np.ndarray], np.ndarray] | None = None,  # which outcomes the model knows; None for all
     **more: Any,
 ) -> Model:
-    dimension = checks.count(dimension=dimension)
-    checks.instance(bool, intercept=intercept)
+    dimension = validation.count(dimension=dimension)
+    validation.instance(bool, intercept=intercept)
     log_prior = priors.chosen(prior, prior_scale)
     if norm_bound is not None:
-        norm_bound = checks.positive(norm_bound=norm_bound)
+        norm_bound = validation.positive(norm_bound=norm_bound)
 
     def scores(parameters: Parameters, x: jax.Array) -> jax.Array:
         return _scores(parameters, x, norm_bound)
@@ -124,7 +124,7 @@ def linear_regression(
     >>> linear_regression(3, prior_scale=2.0).name
     'linear_regression'
     """
-    noise_scale = checks.positive(noise_scale=noise_scale)
+    noise_scale = validation.positive(noise_scale=noise_scale)
     variance = noise_scale**2
     return _model(
         name="linear_regression",
@@ -177,7 +177,7 @@ def softmax_regression(
     norm_bound: float | None = None,
 ) -> Model:
     """y in {0, ..., classes - 1}, with one column of weights for each class; the prior makes them identifiable."""
-    classes = checks.count(classes=classes)
+    classes = validation.count(classes=classes)
     if classes < 2:
         raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2")
 
@@ -217,7 +217,7 @@ def poisson_regression(
     concave, and its curvature is bounded.
     """
     bounded: dict[str, Any] = {} if largest_mean is None else {"largest_mean": largest_mean}
-    ceiling = None if largest_mean is None else math.log(checks.positive(largest_mean=largest_mean))
+    ceiling = None if largest_mean is None else math.log(validation.positive(largest_mean=largest_mean))
 
     def mean(s: jax.Array) -> jax.Array:
         return jnp.exp(s) if ceiling is None else jnp.exp(jnp.minimum(s, ceiling))

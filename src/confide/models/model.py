@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered
+from confide.validation import Refused
 
 Kind = Literal["classification", "regression", "other"]
 Data = tuple[np.ndarray, ...]
@@ -111,7 +111,7 @@ def from_functions(
     for name, function in {"log_prior": log_prior, "log_likelihood": log_likelihood}.items():
         if not callable(function):
             raise Refused(f"{name} = {function!r} is not a function: give one of the parameters")
-    checks.one_of(("classification", "regression", "other"), kind=kind)
+    validation.one_of(("classification", "regression", "other"), kind=kind)
     types = checked_dtypes(dtypes)
     try:
         leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(start)]
@@ -140,4 +140,4 @@ def checked_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(dtypes, str):
         raise Refused(f"dtypes = {dtypes!r} is one text: give one for each array, such as ('float32', 'int32')")
-    return tuple(checks.one_of(("float32", "int32"), dtypes=each) for each in dtypes)
+    return tuple(validation.one_of(("float32", "int32"), dtypes=each) for each in dtypes)

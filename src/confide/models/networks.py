@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
 from confide.models import layers, priors
 from confide.models.glm import known_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered, Tape
+from confide.validation import Refused
 
 Activation = Literal["tanh", "relu"]
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -49,8 +49,8 @@ def mlp(
     """
     if isinstance(sizes, int) or len(tuple(sizes)) < 2:
         raise Refused(f"sizes = {sizes!r} is no network: give columns of X, hidden units and outputs, as (4, 32, 3)")
-    sizes, rate = tuple(checks.count(sizes=size) for size in sizes), share(dropout)
-    act = _ACTIVATIONS[checks.one_of(tuple(_ACTIVATIONS), activation=activation)]
+    sizes, rate = tuple(validation.count(sizes=size) for size in sizes), share(dropout)
+    act = _ACTIVATIONS[validation.one_of(tuple(_ACTIVATIONS), activation=activation)]
 
     def start(key: jax.Array, example: Data) -> Parameters:
         keys = jax.random.split(key, len(sizes) - 1)
@@ -67,7 +67,7 @@ def mlp(
         "activation": activation,
         "dropout": rate,
         "prior_scale": prior_scale,
-        "noise_scale": checks.positive(noise_scale=noise_scale),
+        "noise_scale": validation.positive(noise_scale=noise_scale),
         "prior": prior,
     }
     return network("mlp", scores, start, settings, shape=(sizes[0],), outputs=sizes[-1], dropout=rate > 0)
@@ -138,12 +138,12 @@ def dense_layer(key: jax.Array, inputs: int, outputs: int, gain: float) -> dict[
 
 
 def several(classes: int) -> int:
-    if checks.count(classes=classes) < 2:
+    if validation.count(classes=classes) < 2:
         raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2")
     return int(classes)
 
 
 def share(dropout: float) -> float:
-    if not 0 <= checks.nonnegative(dropout=dropout) < 1:
+    if not 0 <= validation.nonnegative(dropout=dropout) < 1:
         raise Refused(f"dropout = {dropout} is out of range: give a share of at least 0 and below 1")
     return float(dropout)

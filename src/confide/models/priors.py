@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from confide import checks
-from confide.checks import Refused
+from confide import validation
+from confide.validation import Refused
 
 Parameters = Any
 LogPrior = Callable[[Parameters], jax.Array]
@@ -22,14 +22,14 @@ def gaussian(scale: float = 1.0) -> LogPrior:
     >>> round(float(gaussian(2.0)(jnp.zeros(1))), 4)
     -1.6121
     """
-    scale = checks.positive(prior_scale=scale)
+    scale = validation.positive(prior_scale=scale)
     constant = math.log(scale) + 0.5 * math.log(2 * math.pi)
     return _independent(lambda leaf: jnp.sum(-0.5 * (leaf / scale) ** 2 - constant))
 
 
 def laplace(scale: float = 1.0) -> LogPrior:
     """Independent Laplace(0, scale); its gradient is taken as 0 at 0."""
-    scale = checks.positive(prior_scale=scale)
+    scale = validation.positive(prior_scale=scale)
     constant = math.log(2 * scale)
     return _independent(lambda leaf: jnp.sum(-jnp.abs(leaf) / scale - constant))
 

@@ -3,7 +3,7 @@
 from confide.samplers.descent import Descent, dp_adam, dp_sgd
 from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
-from confide.samplers.ops import OnePosteriorSample, one_posterior_sample
+from confide.samplers.posterior_sample import OnePosteriorSample, one_posterior_sample
 from confide.samplers.psgld import psgld
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgfs import sgfs

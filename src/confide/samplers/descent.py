@@ -36,10 +36,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event
 from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.validation import Refused
 
 DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
 LARGEST = 1.0  # learning rate times clip
@@ -59,7 +59,7 @@ class Descent(Sampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise_multiplier is not None:
-            checks.positive(noise_multiplier=self.noise_multiplier)
+            validation.positive(noise_multiplier=self.noise_multiplier)
 
     @property
     def rate(self) -> str:
@@ -131,8 +131,8 @@ def dp_sgd(
     >>> dp_sgd(0.5, momentum=0.9).to_json()["momentum"]
     0.9
     """
-    momentum = checks.probability(momentum=momentum, zero=True)
-    updated = checks.probability(updated=updated, one=True)
+    momentum = validation.probability(momentum=momentum, zero=True)
+    updated = validation.probability(updated=updated, one=True)
     if momentum and updated < 1:
         raise Refused(f"momentum = {momentum:g} moves all parameters, and updated = {updated:g} a part: leave one out")
     return Descent(
@@ -170,8 +170,8 @@ def dp_adam(
         noise_multiplier=noise_multiplier,
         average=bool(average),
         options={
-            "mean_decay": checks.probability(mean_decay=mean_decay, zero=True),
-            "square_decay": checks.probability(square_decay=square_decay, zero=True),
+            "mean_decay": validation.probability(mean_decay=mean_decay, zero=True),
+            "square_decay": validation.probability(square_decay=square_decay, zero=True),
             "corrected": bool(corrected),
         },
     )

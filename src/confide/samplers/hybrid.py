@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Kernel, Setting
+from confide import validation
+from confide.mechanism.oracle import Kernel, Setting
 from confide.samplers.langevin import Langevin, langevin
-from confide.samplers.ops import OnePosteriorSample
+from confide.samplers.posterior_sample import OnePosteriorSample
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgnht import sgnht
+from confide.validation import Refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +50,12 @@ def hybrid(then: Sampler | None = None, first: Sampler | None = None, share: flo
     """
     then, first = then or sgnht(), first or langevin()
     for name, sampler in {"then": then, "first": first}.items():
-        checks.instance(Sampler, **{name: sampler})
+        validation.instance(Sampler, **{name: sampler})
     if type(then) is not Sampler:
         raise Refused(f"then = {then.name} does not go on from a draw: give a sampler that takes steps, such as sgld()")
     if not isinstance(first, Langevin | OnePosteriorSample):
         raise Refused(f"first = {first.name} is not one private draw: give langevin() or one_posterior_sample()")
-    share = checks.probability(share=share)
+    share = validation.probability(share=share)
     return Hybrid(name="hybrid", build=_in_two_parts, temperature=then.temperature, first=first, then=then, share=share)
 
 

@@ -7,7 +7,7 @@ With l_i the negative log likelihood of a record (clipped), n records and a Gaus
 It samples exp(-(1/T) sum_i l_i - ||theta||^2 / (2 s^2)): the prior as it is, the likelihood to the power 1/T.
 
 Formal guarantee: the potential is (T/s^2)-strongly convex and eta/n is at most 2 over the sum of strong convexity and
-smoothness, so `confide.contractions` prices the iterates that are released, at every time and without any assumption
+smoothness, so `privacy.last_iterate` prices the iterates that are released, at every time and without any assumption
 about mixing. What the records decide is computed in double precision: the contraction has to hold for the numbers that
 are computed, not for the formula alone. Iterates are held within `RADIUS` prior standard deviations, which is a
 contraction too and bounds the rounding. Every new position lies on the grid of its noise as a whole.
@@ -24,12 +24,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import calibration, checks
-from confide.checks import Refused
-from confide.events import Event
-from confide.kernel import Controls, Kernel, Oracle, Setting, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, langevin_noise
+from confide.privacy import calibration
+from confide.privacy.events import Event
 from confide.samplers.sampler import Sampler, Schedule, controls
 from confide.samplers.sgld import State
+from confide.validation import Refused
 
 RADIUS = 1000.0  # prior standard deviations, times the square root of the number of parameters
 
@@ -43,13 +44,13 @@ class Langevin(Sampler):
     temperature: float | None = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        checks.count(draws=self.draws)
+        validation.count(draws=self.draws)
         if self.gap is not None:
-            checks.count(gap=self.gap)
+            validation.count(gap=self.gap)
         if self.temperature is not None:
-            checks.positive(temperature=self.temperature)
+            validation.positive(temperature=self.temperature)
         if self.step_size is not None and not callable(self.step_size):
-            checks.positive(step_size=self.step_size)
+            validation.positive(step_size=self.step_size)
         if not callable(self.schedule) and self.schedule not in calibration.SCHEDULES:
             raise Refused(
                 f"schedule = {self.schedule!r} is not fixed in advance, and an adaptive one has no guarantee for its "

@@ -22,8 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
 
 
@@ -42,7 +42,7 @@ def psgld(
         step_size=step_size,
         schedule=schedule,
         temperature=temperature,
-        options={"regularisation": checks.positive(regularisation=regularisation)},
+        options={"regularisation": validation.positive(regularisation=regularisation)},
     )
 
 

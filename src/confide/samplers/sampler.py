@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from confide import calibration, checks
-from confide.budget import Budget
-from confide.checks import Refused
-from confide.kernel import Controls, Kernel, Setting
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Setting
+from confide.privacy import calibration
+from confide.privacy.budget import Budget
+from confide.validation import Refused
 
 Schedule = calibration.Schedule | Callable[[int], Any]
 
@@ -37,11 +38,11 @@ class Sampler:
     budget: Budget | None = None  # what prescribe needs to know
 
     def __post_init__(self) -> None:
-        checks.nonnegative(temperature=self.temperature)
+        validation.nonnegative(temperature=self.temperature)
         if self.step_size is not None and not callable(self.step_size):
-            checks.positive(**{self.rate: self.step_size})
+            validation.positive(**{self.rate: self.step_size})
         if not callable(self.schedule):
-            checks.one_of(calibration.SCHEDULES, schedule=self.schedule)
+            validation.one_of(calibration.SCHEDULES, schedule=self.schedule)
 
     @property
     def rate(self) -> str:

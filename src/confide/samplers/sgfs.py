@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.validation import Refused
 
 MOST_PARAMETERS = 1000  # a matrix of noise is drawn, and decomposed, at each of the first steps
 
@@ -56,9 +56,9 @@ def sgfs(
         schedule=schedule,
         temperature=temperature,
         options={
-            "adapt": checks.count(adapt=adapt),
-            "fisher_noise": checks.positive(fisher_noise=fisher_noise),
-            "regularisation": checks.positive(regularisation=regularisation),
+            "adapt": validation.count(adapt=adapt),
+            "fisher_noise": validation.positive(fisher_noise=fisher_noise),
+            "regularisation": validation.positive(regularisation=regularisation),
         },
     )
 

@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.validation import Refused
 
 
 class State(NamedTuple):
@@ -36,7 +36,10 @@ def sghmc(
     batch_noise: float = 0.0,
 ) -> Sampler:
     """Stochastic gradient Hamiltonian Monte Carlo; `friction` is a, `batch_noise` the public bound b."""
-    friction, batch_noise = checks.probability(friction=friction, one=True), checks.nonnegative(batch_noise=batch_noise)
+    friction, batch_noise = (
+        validation.probability(friction=friction, one=True),
+        validation.nonnegative(batch_noise=batch_noise),
+    )
     if batch_noise >= friction:
         raise Refused(f"batch_noise = {batch_noise:g} leaves no noise to draw: give less than friction = {friction:g}")
     return Sampler(

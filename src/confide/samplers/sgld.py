@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
 
 

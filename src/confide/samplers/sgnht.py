@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
 
 
@@ -40,7 +40,7 @@ def sgnht(
         step_size=step_size,
         schedule=schedule,
         temperature=temperature,
-        options={"friction": checks.probability(friction=friction, one=True)},
+        options={"friction": validation.probability(friction=friction, one=True)},
     )
 
 

@@ -37,11 +37,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Controls, Kernel, Oracle, Setting, gaussian_event
+from confide import validation
+from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event
 from confide.samplers.descent import DRIFT, Descent, Moments, kept, public_key
 from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.validation import Refused
 
 FamilyName = Literal["mean-field", "full-rank"]
 FAMILIES: tuple[FamilyName, ...] = get_args(FamilyName)
@@ -115,7 +115,7 @@ def dpvi(
     >>> dpvi("full-rank").to_json()["family"]
     'full-rank'
     """
-    checks.one_of(FAMILIES, family=family)
+    validation.one_of(FAMILIES, family=family)
     if guide is not None and not callable(guide):
         raise Refused(f"guide = {str(guide)[:60]!r} is not a function: give a NumPyro guide, such as AutoNormal(model)")
     if guide is not None and family != FAMILIES[0]:

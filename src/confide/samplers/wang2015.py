@@ -18,11 +18,11 @@ import math
 
 import numpy as np
 
-from confide import checks
-from confide.checks import Refused
-from confide.kernel import Kernel, Setting, langevin_noise
+from confide import validation
+from confide.mechanism.oracle import Kernel, Setting, langevin_noise
 from confide.samplers.sampler import Sampler, Schedule, controls
 from confide.samplers.sgld import langevin
+from confide.validation import Refused
 
 
 def wang2015_sgld(
@@ -35,7 +35,7 @@ def wang2015_sgld(
         step_size=step_size,
         schedule=schedule,
         temperature=temperature,
-        options={"alpha": checks.probability(alpha=alpha)},
+        options={"alpha": validation.probability(alpha=alpha)},
         prescribe=prescribe,
     )
 

@@ -1,0 +1,1 @@
+"""What people touch: the command line, estimators, folders of runs, the report, the demonstration."""

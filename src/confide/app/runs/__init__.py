@@ -1,0 +1,1 @@
+"""The folder of a run: what was asked, its records, its files, and what can be done with them later."""

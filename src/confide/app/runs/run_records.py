@@ -1,0 +1,110 @@
+"""The records of a run, from a table or from images, as its model sees them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide import validation
+from confide.app.runs.request import Request, chosen_model, picture_model
+from confide.data import encoding, image_files, image_schema, schema, tables
+from confide.data.image_schema import Pictures
+from confide.data.schema import Schema
+from confide.inference.posterior import Posterior
+from confide.validation import Refused
+
+SCHEMA = "schema.toml"
+
+
+class Prepared(NamedTuple):
+    """What a run is fitted to. All that is decided before the mechanism comes from `described` and `records`."""
+
+    described: Schema | Pictures
+    data: tuple[np.ndarray, np.ndarray]  # a row for each row of the file
+    present: np.ndarray  # (rows,): False where a record counts as absent
+    records: int  # declared, or how many rows the file has
+
+
+def prepared(request: Request) -> Prepared:
+    """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
+    images = image_schema.recognised(Path(request.data))
+    declared = None if request.records is None else validation.count(records=request.records)
+    made = _pictures(request) if images else _table(request)
+    return made if declared is None else made._replace(records=declared)
+
+
+def _pictures(request: Request) -> Prepared:
+    """Images, and what is public about them."""
+    given = {
+        "--schema": request.schema,
+        "--target": request.target,
+        "--noise-scale": request.noise_scale,
+        "--delimiter": request.delimiter,
+        "--encoding": request.encoding,
+        "--accept-learnt-schema": request.accept_learnt or None,
+    }
+    if stray := next((option for option, value in given.items() if value is not None), None):
+        raise Refused(f"{stray} is for tables, and {request.data!r} is read as images: leave it out")
+    if request.classes is None:
+        raise Refused(
+            "images need --classes, how many there are or their names (cat,dog): they are public, and not read from "
+            "the labels"
+        )
+    classes = tuple(request.classes)
+    shape = None if request.shape is None else tuple(request.shape)
+    found = image_files.read(Path(request.data), classes, shape, empty=request.records is not None)
+    flattened = picture_model(request, found.shape, len(classes)) != "cnn"
+    described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
+    chosen_model(described, request)  # refused where the images are too small for it
+    return Prepared(described, (image_files.seen(described, found.x), found.y), found.present, len(found.x))
+
+
+def _table(request: Request) -> Prepared:
+    """A table's records, as its schema encodes them."""
+    if request.schema is None:
+        raise Refused("a table needs --schema: 'confide schema init' drafts one")
+    if request.classes is not None:
+        raise Refused("--classes is for images, and a table's are in its schema: leave it out")
+    if request.shape is not None:
+        raise Refused("--shape is for images, and this is a table: leave it out")
+    described = schema.loads(request.schema, SCHEMA).aimed(request.target)
+    if described.learnt and not request.accept_learnt:
+        raise Refused(
+            f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
+            "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
+        )
+    model = chosen_model(described, request)
+    table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
+    x, y, present = encoding.encode_table(described, table, count=model.name == "poisson_regression")
+    return Prepared(described, (x, y), present, len(x))
+
+
+def records(
+    posterior: Posterior,
+    described: Any,
+    path: str | os.PathLike[str],
+    delimiter: str | None = None,
+    text_encoding: str | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The records of a file with their outcomes, as the model of a run sees them, without those that are absent."""
+    if isinstance(described, Pictures):
+        tables_alone(delimiter, text_encoding)
+        found = image_files.encoded(described, Path(path))
+        x, y, present = found.x, found.y, found.present
+    else:
+        table = tables.open_table(path, delimiter, text_encoding)
+        x, y, present = encoding.encode_table(described, table, count=posterior.plan["model"] == "poisson_regression")
+    if not present.any():
+        raise Refused(f"{path}: every row has a missing value and counts as absent: there is nothing to look at")
+    return x[present], y[present]
+
+
+def tables_alone(delimiter: str | None, text_encoding: str | None, keep: Sequence[str] = ()) -> None:
+    """Refuse, for images, what is about tables."""
+    for option, value in (("--delimiter", delimiter), ("--encoding", text_encoding), ("--keep", keep or None)):
+        if value is not None:
+            raise Refused(f"{option} is for tables, and this run is of images: leave it out")

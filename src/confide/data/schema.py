@@ -1,0 +1,315 @@
+"""The public domain of a table: what each column may hold, known without looking at a single record.
+
+A schema is a TOML file. Bounds and categories are facts about the world (ages of people, codes of a form), so encoding
+by them reveals nothing. What was filled in from the records is marked `learnt`, and a fit refuses it unless told
+otherwise, because no accountant counts what it reveals.
+
+A value that the schema does not admit counts as missing, and what becomes of a record without a value is the column's
+`missing`: no record then decides whether there is a run, nor what it says of itself. Guarantees are about the tables of
+this domain: files that can be read at all, with the schema's columns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from confide import validation
+from confide.validation import Refused
+
+Kind = Literal["numeric", "categorical", "ordinal", "boolean", "ignore"]
+Missing = Literal["refuse", "indicator", "drop"]
+TRUE = ("true", "yes", "y", "t", "1")
+FALSE = ("false", "no", "n", "f", "0")
+MISSING_VALUES = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+FILL_IN = "FILL IN"
+OTHER, MISSING = "(other)", "(missing)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What one column may hold.
+
+    Attributes:
+        low, high: public bounds of a numeric column; values beyond them count as the bound.
+        scale: "log" for amounts: log(1 + value - low) is scaled instead of the value.
+        categories: of a categorical column; of an ordinal one from lowest to highest.
+        other: whether values that are not listed share a category of their own; otherwise they count as missing.
+        true, false: the words of a boolean column, in any case.
+        missing: what becomes of a record without a value that the column admits. `drop`: it counts as absent, and its
+            place stays empty. `indicator`: a feature says so. `refuse`: no run, so that a run tells that no record
+            lacks a value.
+        learnt: whether bounds or categories were taken from the records, or that it is ignored.
+    """
+
+    name: str
+    kind: Kind
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    scale: Literal["linear", "log"] = "linear"
+    categories: tuple[str, ...] = ()
+    other: bool = False
+    true: tuple[str, ...] = TRUE
+    false: tuple[str, ...] = FALSE
+    missing: Missing = "drop"
+    learnt: bool = False
+
+    def __post_init__(self) -> None:
+        validation.one_of(get_args(Kind), kind=self.kind)
+        validation.one_of(get_args(Missing), missing=self.missing)
+        validation.one_of(("linear", "log"), scale=self.scale)
+        for name in ("categories", "true", "false"):
+            object.__setattr__(self, name, _words(name, getattr(self, name)))
+        for name in ("other", "learnt"):
+            validation.instance(bool, **{name: getattr(self, name)})
+        validation.instance(str, unit=self.unit)
+        allowed = {
+            "numeric": {"low", "high", "unit", "scale"},
+            "categorical": {"categories", "other"},
+            "ordinal": {"categories"},
+            "boolean": {"true", "false"},
+            "ignore": set(),
+        }[self.kind] | {"name", "kind", "missing", "learnt"}
+        for extra in (f for f in fields(self) if f.name not in allowed and getattr(self, f.name) != f.default):
+            raise Refused(f"{extra.name} does not go with kind = {self.kind!r}: remove it")
+        if self.kind == "numeric":
+            low, high = (
+                validation.number("low", _filled("low", self.low)),
+                validation.number("high", _filled("high", self.high)),
+            )
+            if low >= high:
+                raise Refused(f"low = {low:g} is not below high = {high:g}: give public bounds")
+            object.__setattr__(self, "low", low)
+            object.__setattr__(self, "high", high)
+        if self.kind in ("categorical", "ordinal"):
+            _filled("categories", self.categories or None)
+            if len(self.categories) + self.other < 2:
+                raise Refused("categories lists one value: list all, or set kind = 'ignore'")
+        if self.kind == "boolean" and {w.lower() for w in self.true} & {w.lower() for w in self.false}:
+            raise Refused("true and false share a word: give different ones")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes of this column as a target; none for a numeric one."""
+        if self.kind == "boolean":
+            return (self.false[0], self.true[0])
+        return (*self.categories, OTHER) if self.other else self.categories
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of the features that the column is encoded as."""
+        if self.kind == "ignore":
+            return ()
+        own = tuple(f"{self.name}={label}" for label in self.labels) if self.kind == "categorical" else (self.name,)
+        return (*own, f"{self.name}={MISSING}") if self.missing == "indicator" else own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns of a table in the order of the features, the target, and what counts as missing.
+
+    `decimal` is the mark in numbers of a text file: a point, or a comma. `norm_bound` is the largest Euclidean norm of
+    an encoded row; a longer one is scaled down to it. Without it the bound is the largest norm that any row can have.
+    """
+
+    columns: tuple[Column, ...]
+    target: str = ""
+    missing_values: tuple[str, ...] = MISSING_VALUES
+    norm_bound: float | None = None
+    decimal: Literal[".", ","] = "."
+
+    def __post_init__(self) -> None:
+        validation.one_of((".", ","), decimal=self.decimal)
+        object.__setattr__(self, "missing_values", _words("missing_values", self.missing_values))
+        if self.norm_bound is not None:
+            object.__setattr__(self, "norm_bound", validation.positive(norm_bound=self.norm_bound))
+        names = [column.name for column in self.columns]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise Refused(f"column {twice!r} is named twice: keep one")
+        if self.target:
+            self.column(self.target)
+        if twice := next((name for name in self.features if self.features.count(name) > 1), None):
+            raise Refused(f"two features would be called {twice!r}: rename a column or a category")
+
+    def column(self, name: str) -> Column:
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise Refused(f"column {name!r} is not in the schema: it has {_listed([c.name for c in self.columns])}")
+
+    def aimed(self, target: str | None = None) -> Schema:
+        """With a target that can be one: the given one, or the schema's own."""
+        aimed = replace(self, target=target) if target else self
+        if not aimed.target:
+            raise Refused('the schema names no target: give --target, or write target = "..." into it')
+        if aimed.column(aimed.target).kind == "ignore":
+            raise Refused(f"the target {aimed.target!r} has kind = 'ignore': give it another kind")
+        if aimed.column(aimed.target).missing == "indicator":
+            raise Refused(f"the target {aimed.target!r} has missing = 'indicator': choose 'drop' for it")
+        if not aimed.inputs:
+            raise Refused("every column but the target is ignored: give at least one of them a kind")
+        return aimed
+
+    @property
+    def inputs(self) -> tuple[Column, ...]:
+        """The columns that features come from."""
+        return tuple(column for column in self.columns if column.kind != "ignore" and column.name != self.target)
+
+    @property
+    def used(self) -> tuple[Column, ...]:
+        """The target and the columns that features come from."""
+        return (*self.inputs, self.column(self.target)) if self.target else self.inputs
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (*(name for column in self.inputs for name in column.features), "intercept")
+
+    @property
+    def bound(self) -> float:
+        """No encoded row is longer: each column adds at most 1 to the square, and so does the intercept."""
+        largest = math.sqrt(len(self.inputs) + 1)
+        return largest if self.norm_bound is None else min(self.norm_bound, largest)
+
+    @property
+    def refusing(self) -> tuple[str, ...]:
+        """The columns in use that let a record without a value decide whether there is a run."""
+        return tuple(column.name for column in self.used if column.missing == "refuse")
+
+    @property
+    def learnt(self) -> tuple[str, ...]:
+        """The columns that the records decided about: which are used at all, and bounds and categories of those."""
+        return tuple(column.name for column in self.columns if column.learnt)
+
+    def to_toml(self, comments: Mapping[str, str] | None = None) -> str:
+        """The schema as a file; `comments` go above the columns that they name, and '' above everything."""
+        comments = comments or {}
+        lines = [f"# {line}" for line in comments.get("", "").splitlines()]
+        lines += [f"target = {toml_value(self.target)}"] if self.target else []
+        lines += [f"missing_values = {toml_value(self.missing_values)}"]
+        lines += [f"decimal = {toml_value(self.decimal)}"] if self.decimal != "." else []
+        lines += [f"norm_bound = {toml_value(self.norm_bound)}"] if self.norm_bound is not None else []
+        for column in self.columns:
+            lines += ["", *(f"# {line}" for line in comments.get(column.name, "").splitlines())]
+            lines += [f"[columns.{toml_key(column.name)}]"]
+            for entry in fields(column)[1:]:
+                value = getattr(column, entry.name)
+                said = entry.name == "kind" or (entry.name == "missing" and column.kind != "ignore")
+                if said or value != entry.default:
+                    lines.append(f"{entry.name} = {toml_value(value)}")
+        return "\n".join(lines) + "\n"
+
+
+def load(path: str | os.PathLike[str]) -> Schema:
+    """The schema in a TOML file."""
+    validation.instance(str | os.PathLike, path=path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            f"schema {str(path)!r} cannot be read: {error.strerror}; begin with 'confide schema init'"
+        ) from None
+    except UnicodeDecodeError:
+        raise Refused(f"schema {str(path)!r} is not UTF-8 text: save it as UTF-8") from None
+    return loads(text, str(path))
+
+
+def loads(text: str, where: str = "schema") -> Schema:
+    """The schema in TOML text; refusals name the place and the line."""
+    try:
+        record = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Refused(_syntax(str(error), where)) from None
+    columns = record.pop("columns", None)
+    if not isinstance(columns, dict) or not columns:
+        raise Refused(f"{where} has no columns: describe each as [columns.NAME], or begin with 'confide schema init'")
+    known = {entry.name for entry in fields(Schema)} - {"columns"}
+    if unknown := set(record) - known:
+        raise Refused(f"{where}: {min(unknown)!r} is not a setting of a schema: it has {_listed(sorted(known))}")
+    try:
+        validation.instance(str, target=record.get("target", ""))
+        described = tuple(_column(name, entry, f"{where}, line {_line(text, name)}") for name, entry in columns.items())
+        return Schema(columns=described, **record)
+    except Refused as refusal:
+        raise Refused(str(refusal) if str(refusal).startswith(where) else f"{where}: {refusal}") from None
+
+
+def _column(name: str, entry: Any, where: str) -> Column:
+    known = [f.name for f in fields(Column)][1:]
+    if not isinstance(entry, dict) or "kind" not in entry:
+        raise Refused(f"{where}: column {name!r} has no kind: give one of {_listed(get_args(Kind))}")
+    if unknown := set(entry) - set(known):
+        raise Refused(f"{where}: column {name!r}: {min(unknown)!r} is not a setting: it may have {_listed(known)}")
+    try:
+        return Column(name=name, **entry)
+    except Refused as refusal:
+        raise Refused(f"{where}: column {name!r}: {refusal}") from None
+
+
+def _syntax(error: str, where: str) -> str:
+    place = re.search(r"\(at line (\d+)", error)
+    at = f"{where}, line {place[1]}" if place else where
+    if twice := re.search(r"Cannot declare \('columns', '(.*?)'\) twice", error):
+        return f"{at}: column {twice[1]!r} is named twice: keep one"
+    return f"{at} is not TOML: {error.split(' (at')[0]}"
+
+
+def _line(text: str, name: str) -> int:
+    """Where a column is described; 1 where it is written in another way than as a table."""
+    heads = {f"[columns.{name}]", f"[columns.{toml_key(name)}]", f"[columns.'{name}']", f'[columns."{name}"]'}
+    lines = (line.split("#")[0].strip() for line in text.splitlines())
+    return next((i for i, line in enumerate(lines, 1) if line in heads), 1)
+
+
+def _filled(name: str, value: Any) -> Any:
+    if value is None or value == FILL_IN or value == (FILL_IN,):
+        raise Refused(f"{name} is still to be filled in: from public knowledge, not from the data")
+    return value
+
+
+def _words(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) and value == FILL_IN:
+        return (FILL_IN,)
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise Refused(f'{name} = {value!r} is not a list: write ["...", "..."]')
+    words = tuple(text(item) for item in value)
+    if twice := next((word for word in words if words.count(word) > 1), None):
+        raise Refused(f"{name} lists {twice!r} twice: keep one")
+    return words
+
+
+def text(value: Any) -> str:
+    """A value of a table as a category is written: whole numbers without a point, truth in lower case."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _listed(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 2**53 else repr(float(value))

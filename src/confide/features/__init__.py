@@ -1,5 +1,0 @@
-"""Features that are learnt from nobody: `scattering` turns images into rows for a convex model."""
-
-from confide.features.rows import scattering
-
-__all__ = ["scattering"]

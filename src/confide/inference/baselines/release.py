@@ -1,0 +1,217 @@
+"""What the baselines share: one release of parameters, priced and charged before the records are used.
+
+The order is the promise, as in `confide.fit`: everything is checked and priced, then the ledger is charged, then the
+noise gets its key and the records are used. After the charge nothing is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.inference import checkpoints, messages
+from confide.inference.posterior import Posterior
+from confide.mechanism import noise as noises
+from confide.models import convexity
+from confide.models.inputs import Records, placed
+from confide.models.model import Model
+from confide.privacy import charges, pricing
+from confide.privacy.budget import MECHANISM, Budget, Guarantee
+from confide.privacy.events import Event
+from confide.privacy.ledger import Ledger
+from confide.validation import Refused
+
+SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
+MODEL = "What the model says of one record depends on that record and the parameters alone."
+ROUNDED = (
+    "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
+    "are those of SHAKE-256 with a key of {} bits, and pass for random."
+)
+_GIVEN = (
+    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
+    "from the records and from all settings."
+)
+SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma distribution: no Gaussian is involved."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A checked request; every row of the data is within the norm bound of the model, where it has one."""
+
+    model: Model
+    table: Records
+    budget: Budget
+    account: tuple[Ledger, str] | None
+    given: bool
+    source: Any  # a key, or bits of the operating system's
+
+    @property
+    def data(self) -> tuple[np.ndarray, ...]:
+        """With a row for every place that a record can take."""
+        return self.table.arrays
+
+    @property
+    def records(self) -> int:
+        """As declared."""
+        return self.table.number
+
+    @property
+    def places(self) -> int:
+        """The most records that there can be: what rounding is bounded by."""
+        return self.table.places
+
+    @property
+    def size(self) -> int:
+        """How many parameters there are."""
+        if self.model.linear is None:
+            example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in self.data)
+            started = jax.eval_shape(lambda: self.model.start(noises.as_key(0), example))
+            return sum(leaf.size for leaf in jax.tree.leaves(started))
+        return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paid:
+    """What a release may use once it is charged."""
+
+    guarantee: Guarantee
+    plan: dict[str, Any]
+    source: Any
+
+    def key(self, purpose: str) -> jax.Array:
+        """For all that is no noise."""
+        return noises.key_of(noises.separate(self.source, purpose), 0)
+
+    def noise(self, purpose: str) -> Any:
+        return noises.separate(self.source, purpose)
+
+
+def checked(
+    model: Model,
+    data: Any,
+    budget: Budget,
+    key: Any,
+    ledger: Ledger | str | os.PathLike[str] | None,
+    dataset: str | None,
+    *,
+    records: int | None,
+    secure: bool,
+    convex: bool = True,
+) -> Request:
+    validation.instance(Budget, budget=budget)
+    validation.instance(bool, secure=secure)
+    if secure and key is not None:
+        raise Refused("secure = True takes its key from the operating system: leave key out")
+    account = charges.opened(ledger, dataset, budget.neighbours)
+    source = noises.SecureSource() if secure else noises.derived(noises.as_key(key), "release")
+    table = placed(model, data, records)
+    if convex:
+        model, table = convexity.prepared(model, table)
+    return Request(model=model, table=table, budget=budget, account=account, given=key is not None, source=source)
+
+
+def needs_delta(budget: Budget, remedy: str) -> float:
+    """The delta of the budget, refused where it is 0."""
+    if budget.delta == 0:
+        raise Refused(f"delta = 0 cannot be met with Gaussian noise: give delta in (0, 1), such as 1e-6, or {remedy}")
+    return budget.delta
+
+
+def paid(
+    request: Request,
+    event: Event,
+    plan: dict[str, Any],
+    *,
+    released: str,
+    note: str,
+    assumptions: tuple[str, ...] = (),
+    sentences: tuple[str, ...] = (MODEL,),
+    public: tuple[np.ndarray, ...] = (),
+    verbose: bool = True,
+) -> Paid:
+    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given.
+
+    `public` are arrays that the release depends on beside the records.
+    """
+    budget, model = request.budget, request.model
+    secure = isinstance(request.source, noises.SecureSource)
+    rounded = ROUNDED.format(256 if secure else 64)
+    guarantee = pricing.guarantee(
+        event,
+        delta=budget.delta,
+        neighbours=budget.neighbours,
+        released=released,
+        assumptions=(*assumptions, *sentences, messages.DOMAIN, rounded, *([_GIVEN] if request.given else [])),
+    )
+    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
+        raise Refused(
+            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: give a larger "
+            "delta"
+        )
+    plan = {
+        "model": model.name,
+        "norm_bound": model.linear.norm_bound if model.linear else None,
+        "records": request.records,
+        "mechanism": MECHANISM,
+        "parameters": request.size,
+        "chains": 1,
+        "draws": 1,
+        "noise": "secure" if secure else "default",
+        **plan,
+        "budget": budget.to_json(),
+        "epsilon": guarantee.epsilon,
+    }
+    if verbose:
+        print(_printed(plan, guarantee), file=sys.stderr)
+    source = request.source
+    if request.given:
+        details = {"event": event.to_json(), "settings": model.settings}
+        seen = (*request.data, request.table.present, *public)
+        source = noises.own(source, checkpoints.fingerprint(plan | details, seen))
+    if request.account is not None:
+        charge = charges.made(*request.account, event, note=note)
+        plan |= {"ledger": charges.entry(*request.account, charge)}
+    return Paid(guarantee=guarantee, plan=plan, source=source)
+
+
+def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | None = None) -> Posterior:
+    """Flat draws (draws, parameters) as the parameters of the model, in single precision."""
+    assert request.model.linear is not None
+    outputs = request.model.linear.outputs
+    shaped = np.asarray(draws, np.float32).reshape(1, len(draws), -1, *outputs)
+    columns = request.data[0].shape[1]
+    tree = {"weights": shaped[:, :, :columns]}
+    if request.model.linear.intercept:
+        tree["intercept"] = shaped[:, :, columns]
+    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.plan, model=model or request.model)
+
+
+_TOLD = (
+    *("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip"),
+    *("teachers", "queries", "threshold", "check_noise", "answers", "answer_noise", "figure_noise"),
+)
+
+
+def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
+    settings = [f"{name.replace('_', ' ')} {_short(plan[name])}" for name in _TOLD if plan.get(name) is not None]
+    lines = [
+        f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by "
+        f"{plan['sampler'].replace('_', ' ')}",
+        f"  {', '.join(settings)}",
+        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), of a budget "
+        f"of {plan['budget']['epsilon']:g}",
+    ]
+    raised = plan.get("regularisation", 0.0) / plan.get("prior_regularisation", float("inf"))
+    if raised > 1 + 1e-9:
+        lines.insert(2, f"  the prior is too weak: the regularisation is {raised:.3g} times that of the prior")
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Chains that draw from a posterior exactly, behind a sample that is released."""

@@ -1,0 +1,326 @@
+r"""Densities that one posterior sample is drawn from, as functions of flat parameters and arrays; in double precision.
+
+Every number that depends on the budget or on a record is among the arrays, so that a compiled program holds neither.
+
+- `convex`: power sum_i log p~(d_i | theta) - precision ||theta||^2 / 2, where p~ has its gradient cut to the clip.
+  With one score s a record, residual r(s) and reach c = clip / ||x||, let t be s held to where |r| <= c: the clipped
+  negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c]. What it is at s = 0 is
+  subtracted record by record: an outlier's would be so large that the sum could no longer tell the others apart.
+- `bounded`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A ball is
+  seen through the coordinates of `confide.inference.exact.balls`, in which there is no wall.
+
+`frame` gives a Gaussian like the target (its mode, and the inverse of its curvature there): coordinates in which the
+chains move well. It depends on the records, and never leaves the computation; any frame gives the same distribution.
+Several scores of a record have none: directions that all of them share are as wide as the prior, which no frame of
+single outputs knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.inference.exact import balls
+from confide.models import convexity
+from confide.models.inputs import Records, as_records
+from confide.models.model import Linear, Model
+from confide.validation import Refused
+
+NEWTON = 25  # steps towards the mode
+NEAR = 1e-2  # of log density: near enough to the mode
+WALL = 10  # steps towards the precision that a ball amounts to
+LARGEST = 2**24  # numbers in the factors of a frame
+
+
+class Target(NamedTuple):
+    log_density: Callable[[jax.Array, Any], jax.Array]  # (coordinates, arrays)
+    arrays: Callable[[Records | tuple[Any, ...]], dict[str, Any]]
+    ridge: float | None  # precision of the prior, for the frame; None: the model has no frame
+    parameters: Callable[[jax.Array, Any], jax.Array] = lambda flat, arrays: flat  # (coordinates, arrays) -> flat
+
+
+class Frame(NamedTuple):
+    """Coordinates = centre + factor z, for each output of the model on its own."""
+
+    centre: Any  # (features, outputs)
+    factor: Any  # (outputs, features, features)
+
+
+def convex(model: Model, power: float, clip: float | None) -> Target:
+    """The target of the tight bound: a model and data that `convexity.prepared` made."""
+    linear, shape = _linear(model), convexity.shape(model, clip)
+    cut = model.name not in _UNCLIPPED or (clip is not None and clip < convexity.longest(model))
+
+    def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = _inputs(linear, as_records(data)) | {
+            "power": power,
+            "precision": shape.strong_convexity,
+        }
+        if cut:
+            norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
+            with np.errstate(divide="ignore"):
+                reach = shape.gradient_bound / norms
+            if model.name == "poisson_regression":  # a larger count is cut at every score, which a smaller one says too
+                assert model.settings is not None
+                found["y"] = np.minimum(found["y"], model.settings["largest_mean"] + reach)
+            found["low"], found["high"] = uncut_scores(model, found["y"], reach)
+            found["reach"] = reach
+        return found
+
+    def log_density(flat: jax.Array, given: Any) -> jax.Array:
+        whole = _log_likelihood(linear, _scores(linear, flat, given["inputs"]), given)
+        return given["power"] * whole - given["precision"] / 2 * jnp.sum(jnp.square(flat))
+
+    return Target(log_density, arrays, None if linear.outputs else shape.strong_convexity)
+
+
+_UNCLIPPED = ("logistic_regression", "softmax_regression")  # whose gradients are bounded without a clip
+
+
+def uncut_scores(model: Model, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which scores the residual of every record lies within +-reach."""
+    settings = model.settings or {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if model.name == "logistic_regression":
+            odds = np.log(reach) - np.log1p(-np.minimum(reach, 1.0))
+            end = np.where(reach < 1, odds, np.inf)
+            return np.where(y > 0.5, -end, -np.inf), np.where(y > 0.5, np.inf, end)
+        if model.name == "linear_regression":
+            half = reach * settings["noise_scale"] ** 2
+            return y - half, y + half
+        low = np.where(y > reach, np.log(y - reach), -np.inf)
+        return low, np.where(y + reach < settings["largest_mean"], np.log(y + reach), np.inf)
+
+
+def bounded(
+    model: Model, unravel: Any, size: int, power: float, bound: float, radius: float | None, cut: bool = False
+) -> Target:
+    """The target of the published bound; without a radius the parameters are free, and only the cut bounds.
+
+    `cut` says that log likelihoods can be beyond the bound: then there is no frame.
+    """
+    linear = model.linear
+
+    def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
+        found: dict[str, Any] = {"power": power, "bound": bound}
+        records = as_records(data)
+        if radius is not None:
+            found["ball"] = balls.ball(radius, np.zeros(size))
+        if linear is not None:
+            return found | _inputs(linear, records)
+        double = [np.asarray(a, np.float64 if a.dtype.kind == "f" else a.dtype) for a in records.arrays]
+        return found | {"data": tuple(double), "present": records.present}
+
+    def log_density(flat: jax.Array, given: Any) -> jax.Array:
+        if linear is not None:
+            each = jax.vmap(linear.log_likelihood)(_scores(linear, flat, given["inputs"]), given["y"])
+        else:
+            rows = given["data"]
+            each = jax.vmap(model.log_likelihood, (None, *[0] * len(rows)))(unravel(flat), *rows)
+        limit = given["bound"]
+        each = jnp.clip(jnp.where(jnp.isnan(each), -limit, each), -limit, limit)
+        whole = jnp.sum(jnp.where(given["present"], each, 0.0))
+        return given["power"] * (whole + model.log_prior(unravel(flat)))
+
+    alone = linear is not None and not linear.outputs
+    settings, ridge = model.settings or {}, 0.0 if radius is not None and alone else None
+    if alone and settings.get("prior") == "gaussian":
+        ridge = power / settings["prior_scale"] ** 2
+    if cut:  # the mode of a likelihood that is not cut may lie wherever one record says: chains begin at the prior
+        ridge = None
+    if radius is None:
+        return Target(log_density, arrays, ridge)
+
+    def parameters(coordinates: jax.Array, given: Any) -> jax.Array:
+        return _turned(given, balls.inside(coordinates, given["ball"]))
+
+    def seen(coordinates: jax.Array, given: Any) -> jax.Array:
+        return log_density(parameters(coordinates, given), given) + balls.log_volume(coordinates, given["ball"])
+
+    return Target(seen, arrays, ridge, parameters)
+
+
+def _turned(given: Any, point: jax.Array) -> jax.Array:
+    """From the directions that the frame has chosen, one set for each output, to the parameters' own."""
+    if "directions" not in given:
+        return point
+    outputs, features, _ = given["directions"].shape
+    return jnp.einsum("kij,jk->ik", given["directions"], point.reshape(features, outputs)).ravel()
+
+
+def enforced_bound(model: Model, radius: float) -> float:
+    """The largest |log likelihood| of a record within the norm bound, for parameters within the radius."""
+    largest = convexity.longest(model) * radius
+    if model.name == "logistic_regression":
+        return float(np.logaddexp(0.0, largest))
+    if model.name == "softmax_regression":  # scores differ by sqrt(2) times their norm at most
+        others = _linear(model).outputs[0] - 1
+        return float(np.logaddexp(0.0, math.log(others) + math.sqrt(2) * largest))
+    raise Refused(
+        f"the log likelihood of {model.name} is unbounded, since its outcomes are: give a log_likelihood_bound, and "
+        "that of every record is cut to it"
+    )
+
+
+def fits(model: Model, size: int) -> bool:
+    """Whether a linear model of so many parameters is small enough for a frame."""
+    return size**2 // math.prod(_linear(model).outputs) <= LARGEST
+
+
+def framed(model: Model, target: Target, given: dict[str, Any]) -> tuple[dict[str, Any], Frame | None]:
+    """The arrays, with the directions of a ball where there is one, and the frame, by Newton's method.
+
+    There is none where the model is not linear, or too large.
+    """
+    linear = model.linear
+    if target.ridge is None or linear is None:
+        return given, None
+    features, outputs = len(given["inputs"]), math.prod(linear.outputs)
+    if not fits(model, outputs * features):
+        return given, None
+    hill, centre = _Hill(linear, given), np.zeros((features, outputs))
+    if "ball" in given:
+        return _in_ball(hill, target.ridge, given, centre)
+    centre, matrices = hill.mode(target.ridge, centre)
+    roots = [np.linalg.inv(np.linalg.cholesky(matrix)).T for matrix in matrices]
+    return given, Frame(centre, np.stack(roots))
+
+
+def _in_ball(hill: _Hill, ridge: float, given: dict[str, Any], centre: np.ndarray) -> tuple[dict[str, Any], Frame]:
+    """A ball is like a normal prior of the precision that gives E ||theta||^2 what it is in the ball.
+
+    Directions in which the log likelihood curves by more than that keep their own coordinates; in those of the others
+    that prior is standard normal, so its scale is their stretch.
+    """
+    radius, size = given["ball"].radius, centre.size
+    precision, room = (size + 2) / radius**2, radius**2 * size / (size + 2)
+    for _ in range(WALL):
+        centre, matrices = hill.mode(ridge + precision, centre)
+        square = float(np.sum(centre**2)) + sum(float(np.trace(np.linalg.inv(matrix))) for matrix in matrices)
+        if square > room:
+            wanted = precision * square / room
+        else:
+            wanted = balls.stretch(math.sqrt(square), radius, size) ** -2.0
+        if abs(wanted / precision - 1) < 0.01:
+            break
+        precision = wanted
+    centre, matrices = hill.mode(ridge + precision, centre)
+    curvature, directions = np.linalg.eigh(matrices)  # (outputs, features), (outputs, features, features)
+    curvature, stretch = curvature.T, precision**-0.5
+    own = (curvature > 2 * precision).astype(np.float64)
+    seen = np.einsum("kij,ik->jk", directions, centre)
+    length = float(np.linalg.norm(seen * own))
+    if length > 0.9 * radius:
+        seen = np.where(own > 0, seen * 0.9 * radius / length, seen)
+    scale = np.where(own > 0, 1.0, stretch)
+    factor = np.stack([np.diag(column) for column in (1 / np.sqrt(curvature) / scale).T])
+    return given | {"ball": balls.ball(radius, own.ravel()), "directions": directions}, Frame(seen / scale, factor)
+
+
+class _Hill(NamedTuple):
+    """The log likelihood of a linear model with a normal prior."""
+
+    linear: Linear
+    given: dict[str, Any]
+
+    def mode(self, ridge: float, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where it is highest, from `centre` on, and how it curves there in the parameters of every output."""
+        linear, inputs, power = self.linear, self.given["inputs"], self.given["power"]
+        features, outputs = centre.shape
+        known = {name: self.given[name] for name in ("y", "present", "low", "high", "reach") if name in self.given}
+        height = jax.jit(lambda scores, known: _log_likelihood(linear, scores, known))
+        curves = jax.jit(lambda scores, known: _curves(linear, scores, known))
+
+        def value(centre: np.ndarray) -> float:
+            found = height(_scored(linear, centre, inputs), known)
+            return power * float(found) - ridge / 2 * float(np.sum(centre**2))
+
+        def curvature(centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            found = curves(_scored(linear, centre, inputs), known)
+            residual, weights = (np.asarray(array).reshape(-1, outputs) for array in found)
+            eye = ridge * np.eye(features)
+            matrices = [power * (inputs * column) @ inputs.T + eye for column in weights.T]
+            return -power * (inputs @ residual) - ridge * centre, np.stack(matrices)
+
+        best = value(centre)
+        for _ in range(NEWTON):
+            gradient, matrices = curvature(centre)
+            step = np.stack([np.linalg.solve(m, g) for m, g in zip(matrices, gradient.T, strict=True)], axis=1)
+            size, found = 1.0, value(centre + step)
+            while not found >= best and size > 1e-3:
+                size /= 2
+                found = value(centre + size * step)
+            if not found > best:
+                break
+            gain, centre, best = found - best, centre + size * step, found
+            if gain < NEAR:
+                break
+        return centre, curvature(centre)[1]
+
+
+def placed(frame: Frame | None, z: jax.Array) -> jax.Array:
+    """From the coordinates of the frame to the target's."""
+    if frame is None:
+        return z
+    moved = jnp.einsum("kij,jk->ik", frame.factor, z.reshape(frame.centre.shape))
+    return (frame.centre + moved).ravel()
+
+
+def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
+    """Of all records; with the gradient cut where the arrays say between which scores it is not."""
+    if "low" not in given:
+        return jnp.sum(jnp.where(given["present"], jax.vmap(linear.log_likelihood)(scores, given["y"]), 0.0))
+
+    def at(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        held = jnp.clip(scores, given["low"], given["high"])
+        slope = jnp.clip(linear.residual(held, given["y"]), -given["reach"], given["reach"])
+        return held, slope, jax.vmap(linear.log_likelihood)(held, given["y"])
+
+    (held, slope, value), (first, steep, least) = at(scores), at(jnp.zeros_like(scores))
+    whole = (value - least) - slope * scores + (slope * held - steep * first)
+    return jnp.sum(jnp.where(given["present"], whole, 0.0))
+
+
+def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
+    """Residuals, and their derivatives by their own score; zero where the gradient is cut."""
+    y = given["y"]
+    held = jnp.clip(scores, given["low"], given["high"]) if "low" in given else scores
+    outputs = scores.reshape(len(y), -1).shape[1]
+
+    def own(k: jax.Array) -> jax.Array:
+        tangent = (jnp.arange(outputs) == k).astype(scores.dtype) * jnp.ones((len(y), 1), scores.dtype)
+        moved = jax.jvp(lambda s: linear.residual(s, y), (held,), (tangent.reshape(held.shape),))[1]
+        return moved.reshape(len(y), outputs)[:, k]
+
+    weights = jax.vmap(own, out_axes=1)(jnp.arange(outputs)).reshape(held.shape)
+    there = given["present"].reshape(-1, *[1] * (held.ndim - 1))
+    return jnp.where(there, linear.residual(held, y), 0.0), jnp.where(there & (held == scores), weights, 0.0)
+
+
+def _linear(model: Model) -> Linear:
+    assert model.linear is not None
+    return model.linear
+
+
+def _inputs(linear: Linear, records: Records) -> dict[str, Any]:
+    """Features by records, the order in which the scores of several chains are one fast product."""
+    x = records.arrays[0].T.astype(np.float64)
+    if linear.intercept:  # first in the flat parameters: "intercept" sorts before "weights"
+        x = np.concatenate([np.ones((1, x.shape[1])), x])
+    y = records.arrays[1].astype(np.float64)
+    return {"inputs": np.ascontiguousarray(x), "y": y, "present": records.present}
+
+
+def _scores(linear: Linear, flat: jax.Array, inputs: jax.Array) -> jax.Array:
+    weights = flat.reshape(len(inputs), *linear.outputs)
+    return jnp.tensordot(weights, inputs, (0, 0)) if not linear.outputs else jnp.tensordot(inputs, weights, (0, 0))
+
+
+def _scored(linear: Linear, centre: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    scores = inputs.T @ centre
+    return scores if linear.outputs else scores[:, 0]

@@ -1,0 +1,355 @@
+"""The only loop: blocks of steps on the device, progress and checkpoints between them.
+
+A block draws the batches and the noise of up to 500 steps at once, which is half as dear as step by step, and then
+steps through them in one compiled loop; what the next block is made of is drawn meanwhile. Data, schedule and keys are
+arguments of the compiled function, never constants in it: it is compiled once, the compilation cache on disk holds no
+record, and another budget reuses it.
+
+Memory beyond the data: one block's draws (at most 16 MB), one batch, and the kept draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.data import atomic_files
+from confide.inference import checkpoints
+from confide.inference.checkpoints import Checkpoint
+from confide.mechanism import batches, noise, observers
+from confide.mechanism.clipping import SMALL, ClippedSum
+from confide.mechanism.noise import KeyedSource, SecureSource
+from confide.mechanism.observers import Heard, Notes, Seen, Watch
+from confide.mechanism.oracle import Kernel, Oracle, Setting
+from confide.models.inputs import Records, as_records
+from confide.validation import Refused
+
+LONGEST_BLOCK = 500
+BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
+CHECKPOINT_SECONDS = 20.0
+PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
+MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
+
+
+class Carry(NamedTuple):
+    state: Any
+    draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
+    distances: jax.Array | None  # (steps, samples), where they are watched
+    spent: jax.Array | None  # by each record, where there is a filter
+    told: jax.Array | None  # (4, canaries), where there are any
+    heard: Heard | None = None  # by a witness, on made-up tables
+
+
+class Random(NamedTuple):
+    """What the steps of a block are drawn from; along a first axis where there are several chains."""
+
+    key: jax.Array  # for all that is neither batch nor noise
+    gaps: jax.Array | None  # between the records of batches, (places, steps)
+    units: jax.Array  # noise, in grid steps
+    fisher: jax.Array | None  # the same for a second sum, where one is asked for
+
+
+class Drawn(NamedTuple):
+    """What is drawn for the steps of a block."""
+
+    rows: jax.Array | None  # of the batches
+    units: jax.Array
+    fisher: jax.Array | None
+    key: jax.Array
+    picked: jax.Array | None  # records whose distances are watched
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A run, decided in every respect but its randomness and its data."""
+
+    kernel: Kernel
+    setting: Setting
+    gradient_sum: ClippedSum
+    starts: np.ndarray  # (chains, parameters)
+    burn_in: int
+    thin: int
+    buffer: int | None  # None: full batches
+    watch: Watch = field(default_factory=Watch)
+    seen: Seen | None = None  # once it has run, where anything is watched; private
+
+    @property
+    def steps(self) -> int:
+        return self.kernel.controls.step_size.size
+
+    @property
+    def diagnostics(self) -> None:
+        """There are none but those of the released draws."""
+        return None
+
+    @property
+    def kept(self) -> int:
+        return (self.steps - self.burn_in) // self.thin
+
+    @property
+    def chains(self) -> int:
+        return len(self.starts)
+
+    @property
+    def block(self) -> int:
+        """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
+        largest = max(self.buffer or 1, self.setting.dimension, self.second) * self.chains
+        return max(1, min(LONGEST_BLOCK, self.steps, BLOCK_NUMBERS // largest))
+
+    @property
+    def second(self) -> int:
+        """Numbers in the second sum of a step: the upper triangle of a matrix, or none."""
+        d = self.setting.dimension
+        return d * (d + 1) // 2 if np.any(self.kernel.controls.fisher_noise > 0) else 0
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.steps // self.block)
+
+    @cached_property
+    def advance(self) -> Any:
+        """(carry, prepared data, controls, block number, randomness) -> carry, compiled once."""
+        return jax.jit(self._over_chains, donate_argnums=0)
+
+    @cached_property
+    def advance_many(self) -> Any:
+        """The same for many runs on the same data, each with its own carry and its own randomness."""
+        return jax.jit(jax.vmap(self._over_chains, (0, None, None, None, 0)), donate_argnums=0)
+
+    @property
+    def _over_chains(self) -> Any:
+        return self._advance if self.chains == 1 else jax.vmap(self._advance, (0, None, None, None, 0))
+
+    def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Random) -> Carry:
+        rows, units, fisher, key, picked = self._drawn(random, number)
+        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
+        first = number * self.block
+        joined = None
+        if picked is not None and rows is not None and rows.shape[1] <= SMALL:
+            splice = self.gradient_sum.splice(rows.shape[1])
+            joined = jnp.concatenate([rows[:, :splice], picked, rows[:, splice:]], axis=1)
+
+        def step(i: jax.Array, carry: Carry) -> Carry:
+            t = first + i
+            notes = None
+            if self.watch:
+                data, reach, limits, *known = prepared
+                looked, whole = (None if found is None else found[i] for found in (picked, joined))
+                notes = Notes(
+                    data=data,
+                    reach=reach,
+                    picked=looked,
+                    joined=whole,
+                    spent=carry.spent,
+                    limits=limits,
+                    secure=self.setting.secure,
+                    game=self.watch.game,
+                    claimed=controls.noise[t],
+                    witness=self.watch.witness,
+                    known=known[0] if known else None,
+                )
+            oracle = Oracle(
+                gradient_sum=self.gradient_sum,
+                data=prepared[0],
+                reach=prepared[1],
+                rows=None if rows is None else rows[i],
+                units=units[i],
+                fisher_units=None if fisher is None else fisher[i],
+                key=jax.random.fold_in(key, i),
+                secure=self.setting.secure,
+                notes=notes,
+                masks=None if masks is None else jax.random.fold_in(masks, i),
+            )
+            state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
+            since = t + 1 - self.burn_in
+            wanted = (since > 0) & (since % self.thin == 0) & (since // self.thin <= self.kept)
+            slot = jnp.where(wanted, since // self.thin - 1, self.kept)
+            draws = carry.draws.at[slot].set(state.position.astype(jnp.float32))
+            if notes is None:
+                return Carry(state, draws, None, None, None)
+            assert notes.seen, "nothing was asked of the records"
+            distances = carry.distances
+            if distances is not None and notes.distances is not None:
+                distances = jax.lax.dynamic_update_index_in_dim(distances, notes.distances, t, 0)
+            told = None if carry.told is None or notes.told is None else carry.told + notes.told
+            return Carry(state, draws, distances, notes.spent, told, _heard(carry.heard, notes, t))
+
+        return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
+
+    def _drawn(self, random: Random, number: jax.Array) -> Drawn:
+        own = jax.random.fold_in(random.key, number)
+        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.setting.rows)
+        picked = None
+        if self.watch.samples:
+            shape = (self.block, self.watch.samples)
+            bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
+            picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
+        return Drawn(rows, random.units, random.fisher, own, picked)
+
+    def _masks(self, random: Random, number: jax.Array) -> jax.Array:
+        """The key of what is dropped of records, as secret as the noise.
+
+        What is dropped goes by the place of a record. Without one record all later ones move up, and to whoever knew
+        the key the whole sum would move, not by one record alone.
+        """
+        return jax.random.fold_in(jax.random.fold_in(random.key, MASKING), number)
+
+    def prepared(
+        self,
+        data: tuple[jax.Array, ...],
+        present: jax.Array | None = None,
+        known: tuple[jax.Array, ...] | None = None,
+    ) -> Any:
+        """The data and what is computed once from them, the limits of the filter, and the made-up records that a
+        witness knows: arguments of `advance`."""
+        usual = data, jax.jit(self.gradient_sum.reach)(data, present), observers.limits(self.watch.filter)
+        return usual if known is None else (*usual, known)
+
+    def begin(self) -> Carry:
+        kernel, kept, chains = self.kernel, self.kept, self.chains
+        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
+        draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
+        watched = (chains, self.steps, self.watch.samples)
+        distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
+        spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.rows), jnp.float64)
+        told = None if self.watch.game is None else jnp.zeros((chains, 4, self.watch.game.count), jnp.float64)
+        heard, witness = None, self.watch.witness
+        if witness is not None:
+            sums = jnp.zeros((chains, min(witness.observed, self.steps) + 1, self.setting.dimension), jnp.float64)
+            heard = Heard(jnp.zeros((chains, self.steps, 3), jnp.float64), sums)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told, heard)
+        return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
+
+    def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+        return execute(self, data, key, **how)
+
+    def digest(self) -> str:
+        watched = repr((self.watch.samples, self.watch.filter, self.watch.game)).encode()
+        sums = self.gradient_sum
+        parts = repr((sums.microbatch, sums.limit)).encode()  # records are cut to a limit that depends on these
+        told = watched * bool(self.watch) + parts * (sums.microbatch is not None)
+        return hashlib.sha256(self.kernel.controls.step_size.tobytes() + told).hexdigest()
+
+    def first_state(self) -> list[np.ndarray]:
+        """What a checkpoint of the run holds before its first step."""
+        with jax.enable_x64(True):
+            return _leaves(self.begin())
+
+    def randomness(self, source: Any, number: int) -> Random:
+        """What block `number` is drawn from."""
+        every = [self._randomness(source, chain, number) for chain in range(self.chains)]
+        return every[0] if self.chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+
+    def _randomness(self, source: Any, chain: int, number: int) -> Random:
+        rows, gaps, fisher = self.setting.rows, None, None
+        if self.buffer is not None:
+            shape, q = (self.buffer, self.block), self.setting.sampling_probability
+            gaps = noise.drawn_gaps(source, chain, number, shape, q, rows)
+        if self.second:
+            shape, first = (self.block, self.second), number * self.block
+            fisher = jnp.zeros(shape, jnp.float64)
+            if np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0):
+                fisher = noise.drawn_units(source, chain, number, shape, "fisher")
+        units = noise.drawn_units(source, chain, number, (self.block, self.setting.dimension))
+        return Random(noise.key_of(source, chain), gaps, units, fisher)
+
+
+def execute(
+    job: Job,
+    data: Records | tuple[np.ndarray, ...],
+    key: Any,
+    *,
+    checkpoint: Path | None = None,
+    resumed: Checkpoint | None = None,
+    every: float = CHECKPOINT_SECONDS,
+    report: Callable[[int], None] | None = None,
+) -> np.ndarray:
+    """Run the job; the kept draws, shape (chains, kept, parameters), in single precision.
+
+    Where `checkpoint` names a file, the run is as in `resumed` and the file holds the whole run in the end: it is for
+    the caller to delete, once the draws are safe.
+    """
+    use_compilation_cache()
+    with jax.enable_x64(True):
+        records = as_records(data)
+        arrays = tuple(jax.device_put(array) for array in records.arrays)  # jnp.asarray copies twice
+        prepared = job.prepared(arrays, jnp.asarray(records.present))
+        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        carry, first = job.begin(), 0
+        if resumed is not None:
+            structure = jax.tree.structure(carry)
+            carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
+            first = resumed.block
+        source = key if isinstance(key, SecureSource) else KeyedSource(key)
+        random = job.randomness(source, first) if first < job.blocks else None
+        kept_at = reported_at = time.monotonic()
+        for number in range(first, job.blocks):
+            carry = job.advance(carry, prepared, controls, number, random)
+            random = job.randomness(source, number + 1) if number + 1 < job.blocks else None
+            now = time.monotonic()
+            if report is not None and now - reported_at > 0.1:
+                jax.block_until_ready(carry)
+                report(min(job.steps, (number + 1) * job.block))
+                reported_at = now
+            last = number + 1 == job.blocks
+            if checkpoint is not None and resumed is not None and (last or now - kept_at >= every):
+                checkpoints.write(checkpoint, resumed._replace(block=number + 1, arrays=_leaves(carry)))
+                kept_at = now
+        draws = np.asarray(carry.draws)
+        if job.watch:
+            alone = job.chains == 1
+            found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent, carry.told)]
+            found = [leaf[None] if alone and leaf is not None else leaf for leaf in found]
+            distances, spent, told = found
+            job.seen = Seen(distances, None if spent is None else spent[:, records.present], told)
+    if report is not None:
+        report(job.steps)
+    draws = draws[None] if job.chains == 1 else draws
+    draws = draws[:, :-1]
+    if not np.all(np.isfinite(draws)):
+        if checkpoint is not None:
+            checkpoints.delete(checkpoint)
+        raise Refused(
+            "the chain diverged, and what it was charged stays charged: lower the step size or learning rate, or give "
+            "more steps so that each is smaller"
+        )
+    return draws
+
+
+def _heard(so_far: Heard | None, notes: Notes, t: jax.Array) -> Heard | None:
+    """With what a witness hears at step t; the last row of the sums takes those that are not kept."""
+    if so_far is None or notes.heard is None:
+        return None
+    told, sums = notes.heard
+    kept = jnp.minimum(t, so_far.sums.shape[0] - 1)
+    return Heard(so_far.told.at[t].set(told), so_far.sums.at[kept].set(sums))
+
+
+def _leaves(carry: Carry) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(carry)]
+
+
+def secret(key: Any) -> bytes:
+    return key.key if isinstance(key, SecureSource) else np.asarray(jax.random.key_data(key)).tobytes()
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs on disk for the next process, unless the user has decided about it."""
+    home = atomic_files.cache()
+    if home is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+        return
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return
+    jax.config.update("jax_compilation_cache_dir", str(home))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -1,0 +1,107 @@
+"""Hybrid runs: the draw that a chain starts from, then its steps, paid for together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.inference.loop import Job
+from confide.inference.plans import stochastic
+from confide.inference.plans.setup import Asked, Planned, Work
+from confide.inference.posterior import Diagnostics
+from confide.mechanism import noise
+from confide.models.inputs import Records
+from confide.models.model import Model
+from confide.privacy import events, pricing
+from confide.privacy.budget import Budget
+from confide.privacy.events import Event
+from confide.samplers.hybrid import Hybrid
+from confide.validation import Refused
+
+RELEASED = "the draw that each chain starts from, every iterate after it, and anything computed from them"
+Planner = Callable[..., Planned]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relay:
+    """Two jobs of which the second starts where the first ended. One that had not got to the second begins anew."""
+
+    first: Work
+    then: Job
+
+    @property
+    def steps(self) -> int:
+        return self.first.steps + self.then.steps
+
+    @property
+    def diagnostics(self) -> Diagnostics | None:
+        return self.first.diagnostics
+
+    @property
+    def seen(self) -> None:
+        return None
+
+    def digest(self) -> str:
+        return self.first.digest() + self.then.digest()
+
+    def first_state(self) -> list[np.ndarray]:
+        """Of the first part: where its chains began is kept, so that beginning anew is the same run."""
+        return self.first.first_state()
+
+    def execute(self, data: Records, key: Any, *, resumed: Any = None, report: Any = None, **how: Any) -> np.ndarray:
+        job, before = self.then, self.first.steps
+        if resumed is None or resumed.block == 0:
+            starts = self.first.execute(data, noise.separate(key, "first"), resumed=resumed, report=report)
+            job = replace(job, starts=starts[:, -1].astype(np.float64))
+            if resumed is not None:
+                resumed = resumed._replace(arrays=job.first_state())
+
+        def further(step: int) -> None:
+            report(before + step)
+
+        return job.execute(data, key, resumed=resumed, report=None if report is None else further, **how)
+
+
+def planned(
+    planner: Planner,
+    model: Model,
+    data: Records,
+    budget: Budget,
+    sampler: Hybrid,
+    asked: Asked,
+    key: jax.Array,
+) -> Planned:
+    """`planner` plans the first part."""
+    if budget.delta == 0:
+        raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
+    mu = pricing.gdp_mu(budget.epsilon, budget.delta) * sampler.share**0.5
+    share = replace(budget, epsilon=pricing.gdp_epsilon(mu, budget.delta))
+    alone = asked._replace(steps=None, batch_size=None, draws=1, burn_in=None)
+    start = planner(model, data, share, sampler.first, alone, key)
+    chains = validation.count(chains=asked.chains)
+    if asked.burn_in is None:
+        asked = asked._replace(burn_in=0)
+    model, data = start.model, start.data
+    if asked.clip is None and start.plan.get("clip"):  # the same likelihood as the start's, from which it need not move
+        asked = asked._replace(clip=start.plan["clip"])
+    job, steps = stochastic.private_job(model, data, budget, sampler.then, asked, key, beside=start.event)
+    relay = Relay(first=start.job, then=job)
+
+    def until(step: int) -> Event:
+        if step <= start.job.steps or start.until is None:
+            return start.event if start.until is None else start.until(max(step, 1))
+        return events.compose(start.event, stochastic.until(job, step - start.job.steps))
+
+    plan = stochastic.described(model, sampler.then, job) | {
+        "sampler": "hybrid",
+        "then": sampler.then.name,
+        "first": start.plan,
+        "share": sampler.share,
+        "chains": chains,
+    }
+    return Planned(model, data, relay, events.compose(start.event, steps), plan, until, RELEASED)

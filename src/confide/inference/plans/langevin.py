@@ -1,0 +1,211 @@
+r"""Full-batch Langevin runs whose last iterates are released: temperature, clip, steps and price.
+
+**Temperature.** With mu the budget in Gaussian differential privacy, G the gradient bound and s the prior's scale, an
+exact draw costs s G / T for a likelihood to the power 1 / T, so T = s G / mu spends the budget: with s = 1, strong
+convexity and temperature are both G / mu. A run of finite length costs less (`confide.privacy.last_iterate`), so the
+temperature is the lowest that the budget pays for at its length, and never below 1: that is the posterior itself.
+
+**Length.** A direction about which the records say nothing settles at rate T / s^2, and `SETTLED` such times are
+enough. With the default step, 1 / (strong convexity + smoothness), that takes about `SETTLED` n m s^2 / T steps, m the
+curvature of one record; no more than `MOST` are planned, and a run that stops short is nearer to the prior's mean in
+those directions, and cheaper.
+
+**Clip.** Half the longest gradient (of a linear model: one standard deviation of the outcome, of a Poisson model the
+square root of the largest mean, times the norm bound) doubles the power of the likelihood and cuts few records; where
+the budget pays for a longer one at temperature 1, it is that. Softmax regression has none (`confide.models.convexity`).
+
+**Rounding.** The map that is computed differs from the one that contracts. In double precision with rows of norm B,
+positions within R, d parameters and chunks of c rows, a score is off by (d + 2) u B R, a residual by the curvature
+times that and 16 u of itself, and the sum by all of that times n and by (c + n / c) u n G; the position by 8 u R. Twice
+the whole is added to G: both neighbours are rounded. The mean of a step is rounded to a grid of sqrt(2 h T) / 2^26,
+which moves it by at most sqrt(d) of that, for either neighbour. It is cut to a cube of 2^25 sqrt(2 h T) first, which is
+a contraction.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.inference.loop import Job
+from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.stochastic import described
+from confide.mechanism import noise
+from confide.mechanism.clipping import CHUNK, clipped_sum
+from confide.mechanism.oracle import Setting
+from confide.models import convexity
+from confide.models.convexity import Shape
+from confide.models.inputs import Records
+from confide.models.model import Model
+from confide.privacy import events, pricing
+from confide.privacy.budget import Budget
+from confide.privacy.events import Event, LastIterates
+from confide.samplers.langevin import Langevin, kernel, reach
+from confide.validation import Refused
+
+SETTLED = 3.0
+FEWEST, MOST = 200, 5000
+GAP = 10  # steps before the first release for each between two
+COLDEST, HOTTEST = 1.0, 1e12
+TOLERANCE = 1e-9  # relative, on the temperature
+UNIT = 2.0**-53
+LAST = "the released draws, which are single iterates of the run, and anything computed from them"
+
+
+class Terms(NamedTuple):
+    """What is public about a run, and all that its price depends on."""
+
+    n: int
+    places: int  # that records can take
+    dimension: int
+    shape: Shape
+    longest: float  # norm of a row
+    prior_scale: float
+
+
+class Course(NamedTuple):
+    """The steps of a run at one temperature."""
+
+    sizes: np.ndarray  # that multiply the mean gradient
+    gap: int
+    event: Event
+
+
+def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array) -> Planned:
+    n, chains = records.number, validation.count(chains=asked.chains)
+    if asked.batch_size not in (None, n):
+        raise Refused(f"batch_size = {asked.batch_size} is not all {n} records, which langevin() uses: leave it out")
+    model, records = convexity.prepared(model, records)
+    data = records.arrays
+    assert model.settings is not None
+    scale = model.settings["prior_scale"]
+    mu = pricing.gdp_mu(budget.epsilon, budget.delta) / events.SENSITIVITY[budget.neighbours] / math.sqrt(chains)
+    clip = asked.clip if asked.clip is not None else default_clip(model, mu / scale)
+    flat, unravel = unraveller(model, data, key)
+    check_likelihood(model, records, flat, unravel)
+    shape = convexity.shape(model, clip)
+    terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale)
+    temperature = sampler.temperature or _temperature(terms, sampler, asked, budget, chains)
+    course = course_of(terms, sampler, asked, temperature)
+    event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
+    setting = Setting(
+        n=n,
+        sampling_probability=1.0,
+        clip=shape.gradient_bound,
+        dimension=flat.size,
+        prior=lambda position: position / scale**2,
+        secure=asked.secure,
+        capacity=records.places,
+    )
+    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
+    draws = _draws(sampler, asked)
+    job = Job(
+        kernel=kernel(setting, course.sizes, temperature, scale, lambda: course.event),
+        setting=setting,
+        gradient_sum=clipped_sum(model, setting.clip, unravel, records.places),
+        starts=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
+        burn_in=course.sizes.size - draws * course.gap,
+        thin=course.gap,
+        buffer=None,
+    )
+    plan = described(model, sampler, job) | {
+        "temperature": temperature,
+        "likelihood_power": 1 / temperature,
+        "norm_bound": model.settings["norm_bound"],
+        "settled": float(course.sizes.sum()) / n * temperature / scale**2,
+    }
+
+    def until(step: int) -> Event:
+        assert isinstance(course.event, LastIterates)
+        return events.compose(course.event.until(step), repeats=chains)
+
+    return Planned(model, records, job, event, plan, until, LAST)
+
+
+def default_clip(model: Model, affordable: float) -> float | None:
+    """The planned clip; `affordable` is the longest that the budget pays for at temperature 1."""
+    settings, bound = model.settings or {}, convexity.longest(model)
+    if model.name == "softmax_regression":
+        return None
+    if model.name == "logistic_regression":
+        return min(bound, max(bound / 2, affordable))
+    residual = settings["largest_mean"] ** 0.5 if model.name == "poisson_regression" else 1 / settings["noise_scale"]
+    return residual * bound * max(1.0, min(2.0, affordable / (residual * bound)))
+
+
+def _draws(sampler: Langevin, asked: Asked) -> int:
+    return validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
+
+
+def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float) -> Course:
+    """The steps at a temperature: how long, how large, and what they reveal."""
+    convex = temperature * terms.shape.strong_convexity
+    smooth = convex + terms.places * terms.shape.smoothness
+    first, gap, draws = _lengths(sampler, asked, (convex + smooth) / convex)
+    steps = first + (draws - 1) * gap
+    sizes, final = sampler.step_sizes(steps)
+    if not final:
+        sizes = sizes / float(np.max(sizes)) * terms.n / (convex + smooth)
+    smallest = float(np.min(sizes)) / terms.n
+    bound = terms.shape.gradient_bound + 2 * rounding(terms, smallest)
+    bound += math.sqrt(2 * temperature / smallest) * noise.lost(terms.dimension, secure=False)
+    equal = bool(np.all(sizes == sizes[0]))
+    event = LastIterates(
+        step_sizes=float(sizes[0]) / terms.n if equal else sizes / terms.n,
+        releases=tuple(first + i * gap for i in range(draws)),
+        strong_convexity=convex,
+        smoothness=smooth,
+        gradient_bound=bound,
+        temperature=temperature,
+    )
+    return Course(sizes, gap, event)
+
+
+def _lengths(sampler: Langevin, asked: Asked, condition: float) -> tuple[int, int, int]:
+    """Steps before the first release, between two, and how many there are."""
+    draws = _draws(sampler, asked)
+    if asked.steps is None:
+        first = min(MOST, max(FEWEST, math.ceil(SETTLED * condition)))
+        if asked.burn_in is not None:
+            raise Refused("burn_in is given without steps: give both, or neither")
+        return first, sampler.gap or max(1, first // GAP), draws
+    steps = validation.count(steps=asked.steps)
+    gap = sampler.gap or max(1, steps // (GAP + draws - 1))
+    if asked.burn_in is not None:
+        gap = (steps - int(validation.nonnegative(burn_in=asked.burn_in))) // draws
+    if gap < 1 or steps - (draws - 1) * gap < gap:
+        raise Refused(f"steps = {steps} are too few for {draws} draws: give more steps, or ask for fewer draws")
+    return steps - (draws - 1) * gap, gap, draws
+
+
+def rounding(terms: Terms, step: float) -> float:
+    """The most that rounding moves the sum of the gradients, with that of the position counted in."""
+    radius, bound = reach(terms.prior_scale, terms.dimension), terms.shape.gradient_bound
+    scores = terms.shape.smoothness * (terms.dimension + 2) * radius  # curvature B^2 times (d + 2) R
+    sums = (CHUNK + terms.places / CHUNK) * bound
+    return UNIT * (terms.places * (scores + 18 * bound + sums) + 8 * radius / step)
+
+
+def _temperature(terms: Terms, sampler: Langevin, asked: Asked, budget: Budget, chains: int) -> float:
+    """The lowest temperature, from 1 on, that the budget pays for."""
+
+    def spends(temperature: float) -> float:
+        event = course_of(terms, sampler, asked, temperature).event
+        squared = chains * event.parts(budget.neighbours).squared_mu
+        return pricing.gdp_epsilon(math.sqrt(squared), budget.delta)
+
+    if spends(COLDEST) <= budget.epsilon:
+        return COLDEST
+    low, high = COLDEST, 2 * COLDEST
+    while spends(high) > budget.epsilon:
+        low, high = high, 2 * high
+        if high > HOTTEST:
+            raise Refused(f"epsilon = {budget.epsilon:g} leaves nothing of the likelihood: raise the budget")
+    while high / low > 1 + TOLERANCE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if spends(middle) <= budget.epsilon else (middle, high)
+    return high

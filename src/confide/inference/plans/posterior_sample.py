@@ -1,0 +1,310 @@
+r"""Posterior samples: which power of the likelihood the budget pays for, and the hidden chains that they end.
+
+**tight.** With mu the budget in Gaussian differential privacy, one of k draws may cost mu / sqrt(k), so the power is
+mu / (sqrt(k) Delta s), Delta = G (add-remove) or 2 G (replace-one), and never above 1: then the draw is from the
+posterior itself. The clip G is planned as for `langevin` (`default_clip`): half the longest gradient doubles the power
+and cuts few records; on Adult at epsilon 1 that is 84.7% of labels right against 84.6% without a clip.
+
+**published.** The power is min(1, epsilon / (4 B k)), as wang2015 prints for k = 1.
+
+A declared distance from an exact sampler is counted in delta; the power is the largest that the accountant certifies
+with what is left.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from confide import validation
+from confide.inference import checkpoints
+from confide.inference.checkpoints import Checkpoint
+from confide.inference.exact import metropolis, targets
+from confide.inference.exact.metropolis import Chains
+from confide.inference.exact.targets import Frame, Target
+from confide.inference.plans.langevin import default_clip
+from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.posterior import Diagnostics, ExactnessWarning
+from confide.mechanism import noise
+from confide.models import convexity
+from confide.models.inputs import Records, as_records
+from confide.models.model import Model
+from confide.privacy import accountants, pricing
+from confide.privacy.budget import Budget
+from confide.privacy.events import SENSITIVITY, BoundedPosteriorSample, Event, PosteriorSample
+from confide.samplers.posterior_sample import Algorithm, OnePosteriorSample
+from confide.validation import Refused
+
+RELEASED = "the released draws and anything computed from them; all other states of the chains stay secret"
+LEAST = 1e-3  # of what the budget would pay for, if nothing of delta were reserved: less is no sample of anything
+MARGIN = 1 - 1e-12  # of the power, so that its price rounds down
+MARGIN_OF_FAILURE = 1e-9  # relative: what prices add to a failure probability for rounding is less
+APART = 20  # transitions between two draws of one chain, at least
+LONGER, CHEAP = 5, 10**6  # times that chains are longer where a density costs little: records times parameters
+AGREED, ENOUGH = 1.05, 100  # R-hat and effective sample size
+WIDER = 2.0  # how far apart chains begin, in standard deviations of the frame
+NEARER = 50  # times that a start outside of the domain is moved halfway back
+
+
+@dataclass(kw_only=True)
+class SampleJob:
+    """A posterior sample, decided in every respect but its randomness and its data."""
+
+    model: Model
+    target: Target
+    chains: Chains
+    shape: tuple[int, int]  # of the release: chains, draws
+    diagnostics: Diagnostics | None = field(default=None)
+
+    @property
+    def steps(self) -> int:
+        return self.chains.warmup + self.chains.samples
+
+    @property
+    def seen(self) -> None:
+        return None
+
+    def digest(self) -> str:
+        return ""
+
+    def first_state(self) -> list[np.ndarray]:
+        return []
+
+    def execute(
+        self,
+        data: Records | tuple[np.ndarray, ...],
+        key: Any,
+        *,
+        checkpoint: Path | None = None,
+        resumed: Checkpoint | None = None,
+        report: Callable[[int], None] | None = None,
+        **how: Any,
+    ) -> np.ndarray:
+        """The draws; a run that was interrupted begins again, with the same key and so to the same end."""
+        if resumed is not None and resumed.block > 0:
+            return resumed.arrays[0]
+        with jax.enable_x64(True):
+            records = as_records(data)
+            arrays, frame = targets.framed(self.model, self.target, self.target.arrays(records))
+            starts = self._starts(records.arrays, arrays, frame, noise.derived(key, "starts"))
+        states = metropolis.run(self.target, arrays, frame, starts, self.chains, noise.derived(key, "states"), report)
+        draws = metropolis.ends(states, math.prod(self.shape)).astype(np.float32).reshape(*self.shape, -1)
+        if not np.all(np.isfinite(draws)):
+            raise Refused("the chains diverged, and what was charged stays charged: scale the data or the prior")
+        self.diagnostics = metropolis.diagnosed(states)
+        _warn(self.diagnostics)
+        if checkpoint is not None and resumed is not None:
+            checkpoints.write(checkpoint, resumed._replace(block=1, arrays=[draws]))
+        return draws
+
+    def _starts(self, data: Any, arrays: dict[str, Any], frame: Frame | None, key: jax.Array) -> np.ndarray:
+        """Apart from one another, and where the density is not zero; in the coordinates of the frame."""
+        given = jax.tree.map(jnp.asarray, arrays)
+        density = jax.jit(lambda z, given, frame: self.target.log_density(targets.placed(frame, z), given))
+        starts = []
+        for chain in range(self.chains.number):
+            own = noise.derived(key, chain)
+            if frame is None:
+                with jax.enable_x64(False):
+                    home = np.asarray(start(self.model, data, own, self.chains.number), np.float64)
+            else:
+                home = np.zeros(frame.centre.size)
+            away = np.array(noise.normals(noise.derived(own, "apart"), home.shape))
+            away *= 1.0 if frame is None else WIDER
+            everywhere = frame is not None and "ball" not in arrays
+            for _ in range(0 if everywhere else NEARER):
+                if np.isfinite(density(home + away, given, frame)):
+                    break
+                away /= 2
+            starts.append(home + away)
+        return np.stack(starts)
+
+
+def _warn(found: Diagnostics) -> None:
+    if found.r_hat <= AGREED and found.effective >= ENOUGH:
+        return
+    warnings.warn(
+        f"the hidden chains do not seem to have met (R-hat {found.r_hat:.3f}, effective sample size "
+        f"{found.effective:.0f}), and the guarantee takes the draws for exact: do not publish them, nor this warning, "
+        "which no guarantee covers; a longer run (warmup=, samples=) is charged again",
+        ExactnessWarning,
+        stacklevel=5,
+    )
+
+
+def planned(
+    model: Model,
+    records: Records,
+    budget: Budget,
+    sampler: OnePosteriorSample,
+    asked: Asked,
+    key: jax.Array,
+) -> Planned:
+    for name in ("steps", "batch_size", "burn_in"):
+        if getattr(asked, name) is not None:
+            raise Refused(
+                f"{name} is not for posterior samples: leave it out (in Python there are warmup= and samples=)"
+            )
+    if asked.secure:
+        raise Refused("noise = 'secure' cannot make a Markov chain exact: leave it out, or use sgld() or langevin()")
+    chains = validation.count(chains=asked.chains)
+    draws = validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
+    tempered = _tight if sampler.bound == "tight" else _published
+    model, records, target, event, plan = tempered(model, records, budget, sampler, asked, chains * draws)
+    flat, unravel = unraveller(model, records.arrays, key)
+    check_likelihood(model, records, flat, unravel)
+    run = _chains(model, target, sampler, records.number, flat.size, chains * draws)
+    plan = {
+        "model": model.name,
+        **sampler.to_json(),
+        "records": records.number,
+        "parameters": flat.size,
+        "chains": chains,
+        "draws": draws,
+        "clip": None,
+        "radius": None,
+        "log_likelihood_bound": None,
+        "norm_bound": None if model.linear is None else model.linear.norm_bound,
+        **plan,
+        "algorithm": run.algorithm,
+        "hidden_chains": run.number,
+        "warmup": run.warmup,
+        "samples": run.samples,
+        "steps": run.warmup + run.samples,
+    }
+    job = SampleJob(model=model, target=target, chains=run, shape=(chains, draws))
+    return Planned(model, records, job, event, plan, None, RELEASED)
+
+
+Tempered = tuple[Model, Records, Target, Event, dict[str, Any]]
+
+
+def _tight(
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+) -> Tempered:
+    model, records = convexity.prepared(model, records)
+    assert model.settings is not None
+    affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
+    affordable /= model.settings["prior_scale"]  # power times clip
+    clip = asked.clip if asked.clip is not None else default_clip(model, affordable)
+    shape = convexity.shape(model, None if clip is None else validation.positive(clip=clip))
+    power = sampler.likelihood_power or min(1.0, MARGIN * affordable / shape.gradient_bound)
+    event = PosteriorSample(
+        gradient_bound=shape.gradient_bound,
+        strong_convexity=shape.strong_convexity,
+        likelihood_power=power,
+        draws=total,
+        total_variation=sampler.total_variation,
+    )
+    _check_price(event, budget, sampler)
+    cut = None if clip is None or (model.name == "logistic_regression" and clip >= convexity.longest(model)) else clip
+    return model, records, targets.convex(model, power, clip), event, {"likelihood_power": power, "clip": cut}
+
+
+def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
+    """What each draw may cost in Gaussian differential privacy."""
+    whole = pricing.gdp_mu(budget.epsilon, budget.delta) / math.sqrt(draws)
+    if total_variation == 0:
+        return whole
+
+    def fits(mu: float) -> bool:
+        event = PosteriorSample(
+            gradient_bound=1.0,
+            strong_convexity=1.0,
+            likelihood_power=mu,
+            draws=draws,
+            total_variation=total_variation,
+        )
+        covered = event.parts("add-remove").failure * (1 + MARGIN_OF_FAILURE) < budget.delta
+        return covered and accountants.profile(event, "add-remove", "pld").epsilon(budget.delta) <= budget.epsilon
+
+    low, high = 0.0, whole
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if low < LEAST * whole:
+        raise _distance_too_large(total_variation, budget)
+    return low
+
+
+def _distance_too_large(total_variation: float, budget: Budget) -> Refused:
+    return Refused(
+        f"total_variation = {total_variation:g} does not fit into delta = {budget.delta:g}, where it counts at least "
+        "twice for every draw: lower it, or raise delta"
+    )
+
+
+def _published(
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+) -> Tempered:
+    if asked.clip is not None:
+        raise Refused("clip is not for bound = 'published', which bounds the log likelihood: leave it out")
+    radius, bound = sampler.radius, sampler.log_likelihood_bound
+    if bound is None:
+        if model.linear is None:
+            raise Refused(
+                f"the log likelihood of {model.name} has no known bound: give a log_likelihood_bound, and that of "
+                "every record is cut to it"
+            )
+        model, records = convexity.bounded(model, records)
+    size, unravel = _doubled(model, records.arrays)
+    if bound is None:
+        if radius is None:
+            if model.settings is None:
+                raise Refused("a prior of your own has no known scale: give the radius that parameters are held in")
+            radius = model.settings["prior_scale"] * math.sqrt(size)
+        bound = targets.enforced_bound(model, radius)
+    power = sampler.likelihood_power or min(1.0, MARGIN * budget.epsilon / (4 * bound * total))
+    event = BoundedPosteriorSample(
+        log_likelihood_bound=bound, power=power, draws=total, total_variation=sampler.total_variation
+    )
+    if sampler.total_variation > 0 and event.parts(budget.neighbours).failure >= budget.delta:
+        raise _distance_too_large(sampler.total_variation, budget)
+    _check_price(event, budget, sampler)
+    target = targets.bounded(model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None)
+    return model, records, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
+
+
+def _check_price(event: Event, budget: Budget, sampler: OnePosteriorSample) -> None:
+    if sampler.likelihood_power is None:
+        return
+    spent = accountants.profile(event, budget.neighbours, "pld").epsilon(budget.delta)
+    if spent > budget.epsilon * (1 + 1e-9):
+        raise Refused(
+            f"likelihood_power = {sampler.likelihood_power:g} costs epsilon {spent:.4g} but the budget is "
+            f"{budget.epsilon:g}: lower it, or leave it out"
+        )
+
+
+def _doubled(model: Model, data: tuple[np.ndarray, ...]) -> tuple[int, Callable[[Any], Any]]:
+    """The number of parameters, and the way back from flat ones in double precision."""
+    flat, unravel = unraveller(model, data, noise.as_key(0))
+    with jax.enable_x64(True):
+        tree = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), unravel(flat))
+        return flat.size, ravel_pytree(tree)[1]
+
+
+def _chains(model: Model, target: Target, sampler: OnePosteriorSample, n: int, size: int, total: int) -> Chains:
+    framed = target.ridge is not None and targets.fits(model, size)
+    algorithm: Algorithm = sampler.algorithm or ("elliptical" if framed else "nuts")
+    if algorithm == "elliptical" and not framed:
+        raise Refused("algorithm = 'elliptical' is for linear models with a Gaussian prior or a radius: use 'nuts'")
+    longer = max(1, min(LONGER, CHEAP // (n * size))) if algorithm == "elliptical" else 1
+    warmup, samples = (longer * length for length in metropolis.LENGTHS[algorithm])
+    warmup, samples = sampler.warmup or warmup, sampler.samples or samples
+    rounds = -(-total // sampler.hidden_chains)
+    if rounds > 1 and samples // rounds < APART:
+        raise Refused(
+            f"{total} draws from {sampler.hidden_chains} hidden chains of {samples} samples lie too close together: "
+            f"ask for fewer, or give one_posterior_sample(samples={rounds * APART})"
+        )
+    return Chains(algorithm, sampler.hidden_chains, warmup, samples)

@@ -1,0 +1,359 @@
+"""Posterior draws with the guarantee that they may be published under.
+
+A posterior holds what was paid for and what is public: draws, guarantee, settings. It holds no record, no statistic of
+the records (a training loss, a fraction clipped), and no key of the noise; nor does a saved one, which is NetCDF for
+the draws and JSON for the rest. The one exception, `diagnostics`, is never stored, copied or shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import models, validation
+from confide.data import atomic_files as files_on_disk
+from confide.models.model import Model
+from confide.privacy.budget import Guarantee
+from confide.validation import Refused
+
+FORMAT = 1
+POSTERIOR, GUARANTEE, PLAN, CANARIES = "posterior.nc", "guarantee.json", "plan.json", "canaries.json"
+BATCH = 2**22  # numbers predicted at once
+
+
+class NotPrivateWarning(UserWarning):
+    """What was computed comes without any guarantee and must not be published."""
+
+
+class ExactnessWarning(UserWarning):
+    """The chains behind a posterior sample do not seem to have met, and the guarantee takes its draws for exact."""
+
+
+class Canaries(NamedTuple):
+    """Whether each canary was in, and what the noisy sums of the run told of it.
+
+    With s the noise that a step is priced for, c the clip, and x the coordinate of a canary in a noisy sum:
+    """
+
+    inside: np.ndarray
+    scores: np.ndarray  # the higher, the more it looks like being in
+    sums: np.ndarray  # (chains, canaries), sum of x / s over the steps
+    squares: np.ndarray  # (chains, canaries), sum of (x / s)^2
+    pulls: np.ndarray  # (chains, canaries), sum of x / c
+    steps: int
+    spread: float  # sum of (s / c)^2
+    sampling_probability: float
+    replaced: bool  # those that are out pull the other way
+
+    def to_json(self) -> dict[str, Any]:
+        arrays = {name: getattr(self, name).tolist() for name in ("scores", "sums", "squares", "pulls")}
+        return {**self._asdict(), **arrays, "inside": self.inside.astype(int).tolist()}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Canaries:
+        arrays = {name: np.array(record[name], np.float64) for name in ("scores", "sums", "squares", "pulls")}
+        inside = np.array(record["inside"], bool)
+        shapes = {name: array.shape[-1:] for name, array in arrays.items()} | {"inside": inside.shape}
+        numbers = (record["steps"], record["spread"], record["sampling_probability"])
+        if set(shapes.values()) != {(inside.size,)} or not all(isinstance(number, (int, float)) for number in numbers):
+            raise ValueError("its canaries do not fit together")
+        return cls(**{**record, **arrays, "inside": inside})
+
+
+class Diagnostics(NamedTuple):
+    """Of hidden chains, at their worst parameter. They depend on the records, and no guarantee covers them."""
+
+    r_hat: float
+    effective: float  # sample size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """What `confide.fit` returns.
+
+    Attributes:
+        draws: the parameters, as a pytree of arrays whose leading axes are chain and draw.
+        guarantee: what publishing them may reveal; None after `confide.sample`: then nothing may be published.
+        plan: the settings of the run, all of them public.
+        canaries: what the run told of canaries planted in it, as public as its draws; see `confide.audit`.
+        model: what the draws are parameters of; None after loading one built from your own functions.
+        diagnostics: of the hidden chains behind a posterior sample, for whoever may see the records: NOT covered by
+            the guarantee, not to be published, and not kept by `save`, pickles or copies.
+    """
+
+    draws: Any
+    guarantee: Guarantee | None
+    plan: dict[str, Any] = field(default_factory=dict)
+    model: Model | None = None
+    canaries: Canaries | None = field(default=None, repr=False, compare=False)
+    diagnostics: Diagnostics | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A model is pickled by name and settings where it has them: its functions cannot be."""
+        model = self.model
+        kept = model if model is None or model.settings is None else (model.name, model.settings)
+        return {**self.__dict__, "model": kept, "diagnostics": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = state["model"]
+        self.__dict__.update(state, model=models.rebuilt(*kept) if isinstance(kept, tuple) else kept)
+
+    @property
+    def chains(self) -> int:
+        return int(jax.tree.leaves(self.draws)[0].shape[0])
+
+    @property
+    def size(self) -> int:
+        """Draws of each chain."""
+        return int(jax.tree.leaves(self.draws)[0].shape[1])
+
+    @property
+    def point(self) -> bool:
+        """Whether the draws are points near the mode, whose spread says nothing about the posterior."""
+        return self.plan.get("estimate") == "point"
+
+    def __repr__(self) -> str:
+        if self.guarantee is None:
+            promise = "NOT PRIVATE"
+        else:
+            promise = f"epsilon {self.guarantee.epsilon:.4g}, delta {self.guarantee.delta:.3g}"
+        return f"<Posterior: {self.chains} x {self.size} draws of {self.plan.get('model', 'a model')}, {promise}>"
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The label of highest posterior probability, or the posterior mean of the outcome, for each row."""
+        mean = self._mean(x)
+        return np.argmax(mean, axis=-1) if self._known().kind == "classification" else mean
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """The probability of every label, averaged over the posterior: one row for each row of x."""
+        if self._known().kind != "classification":
+            raise Refused(f"{self._known().name} has no labels: use predict")
+        return self._mean(x)
+
+    def interval(self, x: Any, probability: float = 0.9, key: int = 0) -> np.ndarray:
+        """Posterior predictive interval of every row's outcome, shape (rows, 2).
+
+        For a classifier the outcome is a label, so the interval is that of the probability of every label, shape
+        (rows, labels, 2). `key` draws the outcomes; it has nothing to do with privacy.
+        """
+        probability = validation.probability(probability=probability)
+        if self.point:
+            raise Refused(f"{self.plan['sampler']} finds points, which have no interval: use dpvi(), or sgld()")
+        if self.chains * self.size == 1:
+            raise Refused("there is one draw, and one draw has no interval: ask for more draws, each at its price")
+        model, levels = self._known(), np.array([(1 - probability) / 2, (1 + probability) / 2])
+        if model.kind == "classification":
+            function = model.predict
+        elif model.simulate is not None:
+            keys = jax.random.split(jax.random.key(key), self.chains * self.size)
+            simulate = model.simulate
+            return self._quantiles(lambda p, rows: simulate(p[0], p[1], rows), (keys, self._flat()), x, levels)
+        else:
+            function = None
+        if function is None:
+            raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
+        return self._quantiles(function, self._flat(), x, levels)
+
+    def to_arviz(self) -> Any:
+        """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
+        arviz = load_arviz()
+        variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
+        with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
+            warnings.filterwarnings("ignore", "More chains", UserWarning)
+            data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
+        data["posterior"].attrs["guarantee"] = (
+            "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
+        )
+        return data
+
+    def _coordinates(self, variables: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The names of features and labels, where the plan knows them."""
+        names = {"feature": self.plan.get("features"), "label": self.plan.get("labels")}
+        weights = variables.get("weights")
+        if not names["feature"] or weights is None or weights.shape[2:3] != (len(names["feature"]),):
+            return {}
+        dimensions = ["feature", "label"][: weights.ndim - 2]
+        return {"coords": {name: names[name] for name in dimensions}, "dims": {"weights": dimensions}}
+
+    def summary(self) -> Any:
+        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of points their mean."""
+        data = self.to_arviz()
+        before = logging.root.manager.disable
+        logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
+        try:
+            if self.chains * self.size > 1 and not self.point:
+                return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+            with warnings.catch_warnings():  # one draw has no spread
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return load_arviz().summary(data, kind="stats")[["mean"]]
+        finally:
+            logging.disable(before)
+
+    def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
+        """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.
+
+        Where canaries were planted, canaries.json holds their scores.
+
+        The folder appears whole or not at all.
+        """
+        validation.instance(str | os.PathLike, path=path)
+        folder = Path(path)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Refused(f"{str(folder)!r} exists: give the name of a new folder")
+        plan = {
+            "format": FORMAT,
+            "plan": self.plan,
+            "model": None if self.model is None else {"name": self.model.name, "settings": self.model.settings},
+            "variables": [[name, route] for name, route, _ in _named(self.draws)],
+        }
+        guarantee = None if self.guarantee is None else self.guarantee.to_json()
+        draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
+        try:
+            draft.mkdir(parents=True)
+            self.to_arviz().to_netcdf(str(draft / POSTERIOR), engine="h5netcdf")
+            for name, record in ((GUARANTEE, guarantee), (PLAN, plan)):
+                (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
+            if self.canaries is not None:
+                (draft / CANARIES).write_text(json.dumps(self.canaries.to_json(), allow_nan=False) + "\n")
+            for name, text in (files or {}).items():
+                (draft / name).write_text(text, encoding="utf-8")
+            for path in (*draft.iterdir(), draft):
+                files_on_disk.kept(path)
+            draft.replace(folder)
+            files_on_disk.kept(folder.parent)
+        except OSError as error:
+            raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: Model | None = None) -> Posterior:
+        """The posterior that `save` wrote; give the model again where it was built from your own functions."""
+        import xarray
+
+        validation.instance(str | os.PathLike, path=path)
+        folder = Path(path)
+        try:
+            record = json.loads((folder / PLAN).read_text())
+            if record["format"] != FORMAT:
+                raise Refused(f"{str(folder)!r} has format {record['format']}, this version reads {FORMAT}")
+            with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
+                arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
+            guarantee = json.loads((folder / GUARANTEE).read_text())
+            kept, told = record["model"], folder / CANARIES
+            canaries = Canaries.from_json(json.loads(told.read_text())) if told.exists() else None
+            if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
+                raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
+            return cls(
+                draws=_nested(arrays),
+                guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
+                plan=record["plan"],
+                model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
+                canaries=canaries,
+            )
+        except Refused:
+            raise
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
+
+    def _known(self) -> Model:
+        if self.model is None:
+            raise Refused(
+                "the model was built from functions that are not saved: give it to Posterior.load(path, model=)"
+            )
+        return self.model
+
+    def _flat(self) -> Any:
+        """Draws of all chains along one axis."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), self.draws)
+
+    def _rows(self, x: Any) -> np.ndarray:
+        try:
+            rows = np.asarray(x)
+            whole = rows.dtype.kind in "biu" and self._known().linear is None
+            rows = rows.astype(np.int32 if whole else np.float32)
+        except (TypeError, ValueError):
+            raise Refused("X is not an array of numbers: give one row per record") from None
+        settings = self._known().settings or {}
+        expected = settings.get("dimension")
+        if rows.ndim < 1 or (expected is not None and (rows.ndim != 2 or rows.shape[1] != expected)):
+            raise Refused(f"X has shape {rows.shape}: give a matrix with {expected} columns")
+        if self._known().layered is not None:
+            self._known().check((rows, np.zeros(len(rows), np.float32)))
+        if not np.all(np.isfinite(rows)):
+            raise Refused("X holds numbers that are not finite: remove or impute them")
+        return rows
+
+    def _mean(self, x: Any) -> np.ndarray:
+        rows, predict = self._rows(x), self._known().predict
+        if predict is None:
+            raise Refused(f"{self._known().name} cannot predict: give it a predict function")
+
+        @jax.jit
+        def mean(draws: Any, rows: jax.Array) -> jax.Array:
+            count = jax.tree.leaves(draws)[0].shape[0]
+            first = jax.tree.map(lambda leaf: leaf[0], draws)
+
+            def more(i: jax.Array, total: jax.Array) -> jax.Array:
+                return total + predict(jax.tree.map(lambda leaf: leaf[i], draws), rows)
+
+            return jax.lax.fori_loop(1, count, more, predict(first, rows)) / count
+
+        return np.asarray(mean(self._flat(), jnp.asarray(rows)))
+
+    def _quantiles(self, function: Any, draws: Any, x: Any, levels: np.ndarray) -> np.ndarray:
+        rows = self._rows(x)
+        if not len(rows):
+            raise Refused("X has no rows: give at least one")
+        every = jax.jit(jax.vmap(function, (0, None)))
+        each = 1 if self._known().layered is None else rows[0].size  # a network keeps about as many in each layer
+        step = max(1, BATCH // (self.chains * self.size * each))
+        parts = [
+            np.quantile(np.asarray(every(draws, jnp.asarray(rows[i : i + step]))), levels, axis=0)
+            for i in range(0, len(rows), step)
+        ]
+        return np.moveaxis(np.concatenate(parts, axis=1), 0, -1)
+
+
+def load_arviz() -> Any:
+    with warnings.catch_warnings():  # it announces version 1 at every import
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz
+    return arviz
+
+
+def _named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
+    """(name, route, array) of every leaf."""
+    rows = []
+    for keys, array in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        route = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", str(key)))) for key in keys]
+        listed = [isinstance(key, jax.tree_util.SequenceKey) for key in keys]
+        route = [part if in_list else str(part) for part, in_list in zip(route, listed, strict=True)]
+        name = ".".join(map(str, route)).replace("/", ".") or "parameters"
+        taken = {"chain", "draw", *(row[0] for row in rows)}
+        while name in taken:
+            name += "_"
+        rows.append((name, route, array))
+    return rows
+
+
+def _nested(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
+    """Dicts and lists along the routes; a tuple comes back as a list, a named tuple as a dict."""
+    if len(arrays) == 1 and not arrays[0][0]:
+        return arrays[0][1]
+    heads: list[str | int] = list(dict.fromkeys(route[0] for route, _ in arrays))
+    branches = {head: _nested([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
+    return list(branches.values()) if all(isinstance(head, int) for head in heads) else branches

@@ -1,0 +1,1 @@
+"""One noisy sum over the records; nothing after it ever sees a record."""

@@ -1,0 +1,105 @@
+"""Which models have a convex negative log likelihood, and how steep and how curved it is for one record.
+
+What Langevin's last iterate, a tight posterior sample and the perturbed minimisers are priced by. For rows of norm at
+most B (the constant of an intercept counted in) and the gradient of a record cut to `clip`:
+
+| model    | gradient of one record          | curvature of one record |
+|----------|---------------------------------|-------------------------|
+| logistic | B, or clip                      | B^2 / 4 |
+| softmax  | sqrt(2) B                       | B^2 / 2 |
+| linear   | clip                            | B^2 / noise_scale^2 |
+| poisson  | clip                            | largest_mean B^2 |
+
+With one score s = x w and a residual r(s) that rises with s, cutting r to +-clip / ||x|| leaves it rising: the clipped
+gradient is that of another convex function, no more curved than before. With several scores it is not a gradient at
+all, and two points can move apart, so softmax regression takes no clip. A Gaussian prior of scale s adds 1 / s^2 of
+strong convexity; other priors add none that is known here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from confide import models
+from confide.models.inputs import Records, scaled_down
+from confide.models.model import Model
+from confide.validation import Refused
+
+
+class Shape(NamedTuple):
+    """Of the negative log likelihood of any one record, and of the prior."""
+
+    gradient_bound: float
+    smoothness: float
+    strong_convexity: float  # of -log prior
+
+
+def refusal(model: Model) -> str | None:
+    """Why the model does not qualify; None where it does."""
+    if model.linear is None or model.settings is None:
+        if model.linear is not None:
+            return "its prior is your own function, whose convexity is not known here: use prior='gaussian'"
+        return f"{model.name} is not known to be convex: use logistic, softmax, linear or Poisson regression, or sgld()"
+    if model.settings["prior"] != "gaussian":
+        return f"a {model.settings['prior']} prior is not strongly convex: use prior='gaussian'"
+    if model.name == "poisson_regression" and model.settings.get("largest_mean") is None:
+        return "the mean of a Poisson regression is unbounded: give it a largest_mean, a public bound"
+    return None
+
+
+def qualified(model: Model) -> Model:
+    if reason := refusal(model):
+        raise Refused(f"the sampler needs a convex model, and {reason}")
+    return model
+
+
+def prepared(model: Model, records: Records) -> tuple[Model, Records]:
+    """A convex model with a norm bound, and the records with every row within it."""
+    return bounded(qualified(model), records)
+
+
+def bounded(model: Model, records: Records) -> tuple[Model, Records]:
+    """A linear model with a norm bound, and the records with every row within it.
+
+    A model without one gets it from the convention that features lie in [-1, 1]: 1 for a classifier, whose labels do
+    not change when a row is scaled down, and sqrt(dimension), which holds for every such row, for a regression. A row
+    with features beyond it is scaled down as well.
+    """
+    assert model.linear is not None
+    if model.linear.norm_bound is not None:
+        return model, records
+    if model.settings is None:
+        raise Refused("the rows of a model with a prior of your own have no public bound: give it a norm_bound")
+    bound = 1.0 if model.kind == "classification" else math.sqrt(model.settings["dimension"])
+    bounded = models.rebuilt(model.name, model.settings | {"norm_bound": bound})
+    assert bounded is not None
+    x, *others = records.arrays
+    return bounded, records._replace(arrays=(scaled_down(bound, x), *others))
+
+
+def longest(model: Model) -> float:
+    """The most that the norm of a row can be, with the constant of the intercept."""
+    assert model.linear is not None
+    assert model.linear.norm_bound is not None
+    return math.hypot(model.linear.norm_bound, 1.0) if model.linear.intercept else model.linear.norm_bound
+
+
+def shape(model: Model, clip: float | None = None) -> Shape:
+    """How steep and how curved a bounded model is; refused where that is not known."""
+    settings = qualified(model).settings
+    assert settings is not None
+    bound, precision = longest(model), settings["prior_scale"] ** -2.0
+    if model.name == "softmax_regression":
+        if clip is not None and clip < math.sqrt(2) * bound:
+            raise Refused(
+                "clipping the gradients of softmax regression breaks its convexity: leave clip out, and bound the rows "
+                "by norm_bound"
+            )
+        return Shape(math.sqrt(2) * bound, bound**2 / 2, precision)
+    if model.name == "logistic_regression":
+        return Shape(min(bound, math.inf if clip is None else clip), bound**2 / 4, precision)
+    if clip is None:
+        raise Refused(f"the gradients of {model.name} are unbounded: give a clip")
+    curvature = settings["largest_mean"] if model.name == "poisson_regression" else settings["noise_scale"] ** -2.0
+    return Shape(clip, curvature * bound**2, precision)

@@ -1,0 +1,204 @@
+"""Ways to break a program that its own description does not show, for audits to find."""
+
+import hashlib
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.inference.loop import Job
+from confide.mechanism import batches, noise
+from confide.mechanism.clipping import ClippedSum
+from confide.privacy.events import base
+
+
+def no_noise(patch, own: int = 5) -> None:
+    """On the model's own parameters; those of canaries have all of it."""
+    honest = noise.added
+    patch.setattr(noise, "added", lambda total, scale, units: honest(total, scale, units.at[:own].set(0)))
+
+
+def half_the_noise(patch) -> None:
+    honest = noise.added
+    patch.setattr(noise, "added", lambda total, scale, units: honest(total, scale / 2, units))
+
+
+def one_parameter(patch) -> None:
+    """One of them has a tenth less noise."""
+    honest = noise.added
+
+    def added(total, scale, units):
+        return honest(total, scale, units.at[1].set(jnp.round(0.9 * units[1])))
+
+    patch.setattr(noise, "added", added)
+
+
+def unclipped(patch, factor: float = 100.0) -> None:
+    """Records are not cut, and count a hundred times."""
+    honest = ClippedSum._summed
+
+    def reach(self, data, present=None):
+        return None if present is None else jnp.where(present, jnp.finfo(jnp.float32).max, 0.0)
+
+    patch.setattr(ClippedSum, "reach", reach)
+
+    def summed(self, inputs, residual, batch):
+        found = honest(self, inputs, residual, batch)
+        return found._replace(total=factor * found.total)
+
+    patch.setattr(ClippedSum, "_summed", summed)
+
+
+def shuffled(patch) -> None:
+    """Batches of fixed size, each record once in every pass over the data."""
+
+    honest = Job._drawn
+
+    def drawn(self, random, number):
+        found, n = honest(self, random, number), self.setting.rows
+        (steps, size), batch = found.rows.shape, round(n * self.setting.sampling_probability)
+        passes = -(-steps * batch // n)
+        orders = jax.vmap(lambda key: jax.random.permutation(key, n))(jax.random.split(found.key, passes))
+        rows = orders.reshape(-1)[: steps * batch].reshape(steps, batch)
+        empty = jnp.full((steps, size - batch), n)
+        return found._replace(rows=jnp.concatenate([jnp.sort(rows, axis=1), empty], axis=1).astype(jnp.int32))
+
+    patch.setattr(Job, "_drawn", drawn)
+
+
+def always_in(patch, place: int, instead: bool = False) -> None:
+    """One record is in every batch, beside the others or instead of the first of them."""
+    honest = batches.from_gaps
+
+    def drawn(gaps, n):
+        rows = honest(gaps, n)
+        steps, size = rows.shape
+        there = jnp.any(rows == place, axis=1)
+        at = jnp.zeros(steps, jnp.int32) if instead else jnp.minimum(jnp.sum(rows < n, axis=1), size - 1)
+        put = rows.at[jnp.arange(steps), at].set(place)
+        return jnp.sort(jnp.where(there[:, None], rows, put), axis=1)
+
+    patch.setattr(batches, "from_gaps", drawn)
+
+
+def missing_two(patch) -> None:
+    """Replacing a record is priced as adding one."""
+    patch.setitem(base.SENSITIVITY, "replace-one", 1.0)
+
+
+def uniform_noise(patch) -> None:
+    """Of the same variance."""
+    honest = noise.added
+
+    def added(total, scale, units):
+        flat = math.sqrt(12) * (jax.scipy.special.ndtr(units / noise.GRID) - 0.5)
+        return honest(total, scale, jnp.round(flat * noise.GRID))
+
+    patch.setattr(noise, "added", added)
+
+
+def off_the_grid(patch) -> None:
+    """Nothing is rounded, as where noise is added in floating point."""
+    patch.setattr(noise, "added", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
+
+
+def _units(patch, change) -> None:
+    """change(units of a block, chain, block, those of another (chain, block))"""
+    honest = noise.drawn_units
+
+    def drawn(source, chain, block, shape, *more):
+        if len(shape) != 2:
+            return honest(source, chain, block, shape, *more)
+        return change(chain, block, lambda chain, block: honest(source, chain, block, shape, *more))
+
+    patch.setattr(noise, "drawn_units", drawn)
+
+
+def one_step(patch, step: int, factor: float) -> None:
+    """The noise of one step is multiplied by a factor."""
+
+    def change(chain, block, drawn):
+        units = drawn(chain, block)
+        there = block * len(units) + jnp.arange(len(units)) == step
+        return jnp.where(there[:, None], jnp.round(factor * units), units)
+
+    _units(patch, change)
+
+
+def shifted_stream(patch) -> None:
+    """Every step takes one number from the stream, and what the steps before it had."""
+
+    def change(chain, block, drawn):
+        units = drawn(chain, block)
+        steps, parameters = units.shape
+        return units.reshape(-1)[jnp.arange(steps)[:, None] + jnp.arange(parameters)]
+
+    _units(patch, change)
+
+
+def lagging_chains(patch) -> None:
+    """A chain has the noise of the first one, so many steps later."""
+    _units(patch, lambda chain, block, drawn: jnp.roll(drawn(0, block), chain, axis=0))
+
+
+def equal_blocks(patch) -> None:
+    """All blocks of steps have the noise of the first one."""
+    _units(patch, lambda chain, block, drawn: drawn(chain, 0))
+
+
+def short_keys(patch, number: int) -> None:
+    """There are so many keys, and no more."""
+    honest = noise.drawn_units
+
+    def drawn(source, chain, block, shape, *more):
+        if not isinstance(source, jax.Array):
+            return honest(source, chain, block, shape, *more)
+        words = np.asarray(jax.random.key_data(source)).tobytes()
+        word = int.from_bytes(hashlib.sha256(words).digest()[:8], "little") % number
+        return honest(noise.as_key(word), chain, block, shape, *more)
+
+    patch.setattr(noise, "drawn_units", drawn)
+
+
+def _again(patch, hit, factor: float) -> None:
+    honest = ClippedSum._summed
+
+    def summed(self, inputs, residual, batch):
+        found = honest(self, inputs, residual, batch)
+        there = hit(batch)
+        if there is None:
+            return found
+        more = honest(self, inputs, residual, batch._replace(real=batch.real & there))
+        return found._replace(total=found.total + (factor - 1) * more.total)
+
+    patch.setattr(ClippedSum, "_summed", summed)
+
+
+def counts_more(patch, place: int, factor: float) -> None:
+    """The record at one place counts so many times."""
+    _again(patch, lambda batch: None if batch.places is None else batch.places == place, factor)
+
+
+def label_counts_twice(patch, label: int) -> None:
+    _again(patch, lambda batch: batch.arrays[-1] == label, 2.0)
+
+
+__all__ = [
+    "always_in",
+    "counts_more",
+    "equal_blocks",
+    "half_the_noise",
+    "label_counts_twice",
+    "lagging_chains",
+    "missing_two",
+    "no_noise",
+    "off_the_grid",
+    "one_parameter",
+    "one_step",
+    "shifted_stream",
+    "short_keys",
+    "shuffled",
+    "unclipped",
+    "uniform_noise",
+]

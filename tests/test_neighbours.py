@@ -76,6 +76,7 @@ ARRAYS = {
     "softmax": array_way(models.softmax_regression(3, 3), 2.0),
     "linear": array_way(models.linear_regression(3)),
     "poisson": array_way(models.poisson_regression(3), 4.0),
+    "negative binomial": array_way(models.negative_binomial_regression(3, dispersion=0.5), 4.0),
     "mlp": array_way(models.mlp((3, 4, 2))),
     "functions": array_way(
         models.from_functions(
@@ -202,6 +203,13 @@ ESTIMATORS = {
     ),
     "linear estimator": estimator_way(
         confide.PrivateLinearRegression, 1.0, 0.0, FLOATS | {"huge": 10**400}, target_bounds=(0, 5)
+    ),
+    "count estimator": estimator_way(
+        confide.PrivateNegativeBinomialRegression,
+        1.0,
+        0.0,
+        FLOATS | {"2.5": 2.5, "huge": 10**400},
+        target_bounds=(0, 5),
     ),
     "linear estimator of lists": estimator_way(
         confide.PrivateLinearRegression, 1, 0, {"2.5": 2.5, "huge": 10**400, "none": None}, True, target_bounds=(0, 5)

@@ -96,6 +96,7 @@ TABLES = {
     "json": table_way("--json", DROPPING, SOME),
     "linear table": table_way("--target visits", DROPPING, SOME),
     "poisson table": table_way("--target visits --model poisson", DROPPING, SOME),
+    "negative binomial table": table_way("--target visits --model negative-binomial", DROPPING, SOME),
     "softmax table": table_way("--target stage", DROPPING, SOME),
     "network": table_way("--model mlp --hidden 4", DROPPING, SOME),
     "bounded table": table_way(schema=f"norm_bound = 1.0\n{DROPPING}", names=SOME),

@@ -203,6 +203,7 @@ def test_a_run_folder_holds_no_record_and_no_key(folder, call):
     [
         pytest.param("linear", "visits", 3, marks=pytest.mark.long),
         pytest.param("poisson", "visits", 3, marks=pytest.mark.long),
+        pytest.param("negative-binomial", "visits", 3, marks=pytest.mark.long),
         pytest.param("softmax", "stage", 1 + 3 * 4, marks=pytest.mark.long),
         pytest.param("mlp", "relapse", 4, marks=pytest.mark.long),
         pytest.param("mlp", "visits", 3, marks=pytest.mark.long),

@@ -6,6 +6,7 @@ import math
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, special
@@ -21,7 +22,13 @@ from confide.inference.baselines import sufficient_statistics as statistics
 from confide.inference.baselines.minimum import Objective, minimised
 from confide.mechanism import noise as noises
 from confide.mechanism.exact_rounding import FINE
-from confide.models import linear_regression, logistic_regression, poisson_regression, softmax_regression
+from confide.models import (
+    linear_regression,
+    logistic_regression,
+    negative_binomial_regression,
+    poisson_regression,
+    softmax_regression,
+)
 from confide.models.convexity import Shape
 from confide.privacy.accountants.gdp import delta_of_mu, mu_of_epsilon
 from confide.privacy.budget import Budget
@@ -61,9 +68,10 @@ def minimum_of(model, data, regularisation, clip=None, tilt=0.0, tolerance=1e-9)
         (MODEL, Y, 0.3),
         (linear_regression(3, noise_scale=0.5, norm_bound=1.0), OUTCOMES, 0.7),
         (poisson_regression(3, norm_bound=1.0, largest_mean=5.0), np.round(np.abs(OUTCOMES) * 3), 1.5),
+        (negative_binomial_regression(3, dispersion=0.5, norm_bound=1.0), np.round(np.abs(OUTCOMES) * 3), 1.5),
         (softmax_regression(3, 4, norm_bound=1.0), np.round(np.abs(X[:, 0])).clip(0, 3), None),
     ],
-    ids=["logistic", "clipped", "linear", "poisson", "softmax"],
+    ids=["logistic", "clipped", "linear", "poisson", "negative binomial", "softmax"],
 )
 def test_gradient_is_the_models_and_its_minimum_is_certified(model, labels, clip):
     x = (X / np.maximum(1, np.linalg.norm(X, axis=1))[:, None] * 0.999).astype(np.float32)
@@ -71,7 +79,8 @@ def test_gradient_is_the_models_and_its_minimum_is_certified(model, labels, clip
     theta = np.random.default_rng(0).normal(size=3 * problem.outputs)
     shaped = theta.reshape(3, *model.linear.outputs)
     with jax.enable_x64(True):
-        residual = np.asarray(model.linear.residual(x.astype(np.float64) @ shaped, labels.astype(np.float64)))
+        scores, outcomes = (jnp.asarray(array, jnp.float64) for array in (x.astype(np.float64) @ shaped, labels))
+        residual = np.asarray(model.linear.residual(scores, outcomes))
     if clip is not None:
         reach = clip / np.linalg.norm(x.astype(np.float64), axis=1)
         residual = np.clip(residual, -reach, reach)

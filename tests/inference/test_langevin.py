@@ -22,6 +22,7 @@ from confide.models import (
     linear_regression,
     logistic_regression,
     mlp,
+    negative_binomial_regression,
     poisson_regression,
     softmax_regression,
 )
@@ -41,6 +42,7 @@ MODELS = {
     "softmax": (softmax_regression(D, 3, norm_bound=1.0), CLASSES),
     "linear": (linear_regression(D, noise_scale=0.5, norm_bound=1.0), SCORES.astype(np.float32)),
     "poisson": (poisson_regression(D, norm_bound=1.0, largest_mean=5.0), COUNTS),
+    "negative binomial": (negative_binomial_regression(D, dispersion=0.5, norm_bound=1.0), COUNTS),
 }
 
 

@@ -196,6 +196,7 @@ def test_no_record_moves_a_clipped_density_by_more_than_the_clip():
         (models.logistic_regression(2, norm_bound=2.0, intercept=True), 0.7, (0.0, 1.0)),
         (models.linear_regression(2, norm_bound=2.0, noise_scale=0.5), 0.7, (-1.0, 2.0)),
         (models.poisson_regression(2, norm_bound=2.0, largest_mean=8.0), 0.7, (0.0, 5.0)),
+        (models.negative_binomial_regression(2, dispersion=0.5, norm_bound=2.0), 0.7, (0.0, 5.0)),
     ]
     for model, clip, outcomes in cases:
         target, size = targets.convex(model, 1.0, clip), 2 + model.linear.intercept

@@ -21,6 +21,7 @@ MODELS = {
     "softmax": models.softmax_regression(D, 4),
     "softmax with intercept": models.softmax_regression(D, 4, intercept=True),
     "poisson": models.poisson_regression(D),
+    "negative binomial": models.negative_binomial_regression(D, dispersion=0.5),
     "mlp": models.mlp((D, 5, 3)),
     "mlp regression": models.mlp((D, 4, 3, 1)),
 }
@@ -108,7 +109,9 @@ extreme = st.one_of(finite, st.sampled_from([0.0, 1e-40, 1e-30, 1e-20, 1e-10, 1e
 @pytest.mark.optimised
 @settings(max_examples=50)
 @given(
-    name=st.sampled_from(["linear", "logistic with intercept", "softmax", "poisson", "mlp regression"]),
+    name=st.sampled_from(
+        ["linear", "logistic with intercept", "softmax", "poisson", "negative binomial", "mlp regression"]
+    ),
     kind=st.sampled_from(["none", "diagonal", "matrix"]),
     clip=st.sampled_from([1e-3, 0.5, 10.0]),
     x=st.lists(extreme, min_size=D, max_size=D),

@@ -15,7 +15,7 @@ from confide.inference.exact import targets
 from confide.inference.plans import unraveller
 from confide.mechanism import noise
 from confide.mechanism.clipping import clipped_sum
-from confide.models import linear_regression, logistic_regression, poisson_regression
+from confide.models import linear_regression, logistic_regression, negative_binomial_regression, poisson_regression
 
 
 @pytest.mark.parametrize("outcome", [14.0, 1e6, 2.0**60, 1e30, 3e38])
@@ -24,8 +24,9 @@ from confide.models import linear_regression, logistic_regression, poisson_regre
     [
         (poisson_regression(1, norm_bound=1.0, largest_mean=10.0), 10.0**0.5),
         (linear_regression(1, norm_bound=1.0), 65.0),
+        (negative_binomial_regression(1, dispersion=0.2, norm_bound=1.0), 2.0),
     ],
-    ids=["poisson", "linear"],
+    ids=["poisson", "linear", "negative binomial"],
 )
 def test_an_outlier_moves_the_log_density_by_no_more_than_the_clip(model, clip, outcome):
     others = np.ones((50, 1), np.float32), np.full(50, 2.0, np.float32)

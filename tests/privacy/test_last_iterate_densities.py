@@ -10,7 +10,14 @@ from jax.flatten_util import ravel_pytree
 
 from confide import accountants
 from confide.mechanism.clipping import clipped_sum
-from confide.models import convexity, linear_regression, logistic_regression, poisson_regression, softmax_regression
+from confide.models import (
+    convexity,
+    linear_regression,
+    logistic_regression,
+    negative_binomial_regression,
+    poisson_regression,
+    softmax_regression,
+)
 from confide.privacy.accountants import last_iterate
 from confide.privacy.events import GaussianRelease, LastIterates
 from confide.privacy.last_iterate import last_iterate_mu
@@ -142,6 +149,7 @@ MODELS = {
     "logistic clipped": (logistic_regression(3, norm_bound=2.0), 0.3, [0.0, 1.0]),
     "linear": (linear_regression(3, norm_bound=1.5, noise_scale=0.5), 0.7, [-3.0, 0.4]),
     "poisson": (poisson_regression(3, norm_bound=1.0, largest_mean=6.0), 2.0, [0.0, 4.0]),
+    "negative binomial": (negative_binomial_regression(3, dispersion=0.5, norm_bound=1.0), 2.0, [0.0, 4.0]),
     "softmax": (softmax_regression(1, 3, norm_bound=1.3), None, [0.0, 2.0]),
 }
 

@@ -32,10 +32,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
@@ -46,7 +45,9 @@ from confide.inference import fitting
 from confide.inference.plans import Asked, bounded_clip
 from confide.inference.posterior import BATCH
 from confide.mechanism.noise import Noise
-from confide.models.glm import linear_regression, logistic_regression, softmax_regression
+from confide.models import families
+from confide.models.family import Family
+from confide.models.glm import regression
 from confide.models.model import Model
 from confide.privacy.budget import Budget
 from confide.privacy.events import Neighbours
@@ -56,7 +57,6 @@ from confide.samplers import Sampler
 from confide.validation import Refused
 
 FROM_DATA = "from-data"
-NOISE_SCALE = 0.25  # of a target scaled to [-1, 1]
 _UNPAID_CLASSES = (
     "The list of classes was taken from the labels of the records, unpaid: that each of them occurs is revealed."
 )
@@ -104,6 +104,7 @@ class _PrivateLinear(BaseEstimator):
     dataset: str | None
     random_state: int | None
     records: int | None
+    _family: ClassVar[type[Family]]
     _bounds: Bounds
 
     def _features(self, X: Any) -> np.ndarray:
@@ -165,6 +166,16 @@ class _PrivateLinear(BaseEstimator):
         """Of every draw: (draws, features + 1, ...)."""
         weights = np.asarray(self.posterior_.draws["weights"], np.float64)
         return weights.reshape(-1, *weights.shape[2:])
+
+    def _model(self, dimension: int, known: dict[str, Any]) -> Model:
+        return regression(families.with_known(self._family, known), dimension, self.prior_scale)
+
+    def _mean(self, X: Any) -> np.ndarray:
+        """What the family predicts, averaged over the posterior."""
+        design, model = self._validated(X), self.posterior_.model
+        assert model is not None
+        assert model.family is not None
+        return _averaged(design, self._weights(), model.family.predict)
 
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "posterior_")
@@ -230,7 +241,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
             places = {label: place for place, label in enumerate(labels.tolist())}
             found = np.array([_place(places, label) for label in own], np.int64)
             unpaid = (_UNPAID_CLASSES,) if isinstance(self.classes, str) else ()
-            model = self._model(X.shape[1] + 1, len(labels))
+            model = self._model(X.shape[1] + 1, {"classes": len(labels)})
             slopes, intercept = self._fit(X, found, found >= 0, model, *unpaid)
             self.classes_ = labels
             self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
@@ -238,7 +249,7 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of every class, averaged over the posterior: columns in the order of `classes_`."""
-        return _averaged(self._validated(X), self._weights(), self._probabilities)
+        return self._mean(X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of highest posterior predictive probability."""
@@ -263,13 +274,6 @@ class _PrivateClassifier(ClassifierMixin, _PrivateLinear):
             raise Refused(f"there is {len(labels)} class, and nothing to tell apart: give at least 2 in classes=")
         return labels
 
-    def _model(self, dimension: int, classes: int) -> Model:
-        raise NotImplementedError
-
-    @staticmethod
-    def _probabilities(scores: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
 
 class PrivateLogisticRegression(_PrivateClassifier):
     """Bayesian logistic regression of two classes with differential privacy.
@@ -291,6 +295,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
         classes_: the labels, sorted.
     """
 
+    _family = families.Logistic
+
     def _classes(self, y: np.ndarray) -> np.ndarray:
         labels = super()._classes(y)
         if len(labels) > 2:
@@ -299,13 +305,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
                 "use PrivateSoftmaxClassifier"
             )
         return labels
-
-    def _model(self, dimension: int, classes: int) -> Model:
-        return logistic_regression(dimension, self.prior_scale)
-
-    @staticmethod
-    def _probabilities(scores: np.ndarray) -> np.ndarray:
-        return np.stack([expit(-scores), expit(scores)], axis=-1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -319,15 +318,56 @@ class PrivateSoftmaxClassifier(_PrivateClassifier):
     Arguments and attributes are those of `PrivateLogisticRegression`; there is a row of `coef_` for every class.
     """
 
-    def _model(self, dimension: int, classes: int) -> Model:
-        return softmax_regression(dimension, classes, self.prior_scale)
-
-    @staticmethod
-    def _probabilities(scores: np.ndarray) -> np.ndarray:
-        return softmax(scores, axis=-1)
+    _family = families.Softmax
 
 
-class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
+class PrivateRegressor(RegressorMixin, _PrivateLinear):
+    """What regressions share: a target within public bounds, and its posterior mean and intervals.
+
+    A target that is a number is scaled to [-1, 1]; a count is rounded and cut to its bounds, and stays what it is.
+    """
+
+    target_bounds: Any
+    _unit: Bounds  # in which the target is -1 to 1
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
+        _given(self.bounds, "bounds", "(low, high) of every feature")
+        _given(self.target_bounds, "target_bounds", "(low, high) of the target")
+        with _as_before(self):
+            if y is None:
+                without: Any = {"y": y}
+                validate_data(self, X, **without)  # which says so
+            X = self._features(_read(X))
+            own = _column(_doubles(_labels(y), "y"), X)
+            target = checked_bounds(self.target_bounds, "target_bounds", 1)
+            model = self._model(X.shape[1] + 1, self._known(target))
+            unit, values = target, target.scaled(own)
+            if self._family.outcome == "count":
+                unit, values = checked_bounds((-1, 1), "unit", 1), np.clip(np.rint(own), target.low, target.high)
+            slopes, intercept = self._fit(X, values, np.isfinite(own), model)
+            self._unit = unit
+            self.coef_, self.intercept_ = unit.half * slopes, float(self._unscaled(intercept))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The posterior mean of the target."""
+        return self._unscaled(self._mean(X))
+
+    def predict_interval(self, X: Any, probability: float = 0.9) -> np.ndarray:
+        """An interval that holds the target with this posterior predictive probability: two numbers for each row."""
+        design = self._validated(X)
+        return self._unscaled(self.posterior_.interval(design, probability))
+
+    def _unscaled(self, values: Any) -> np.ndarray:
+        return self._unit.middle[0] + self._unit.half[0] * np.asarray(values, np.float64)
+
+    def _known(self, target: Bounds) -> dict[str, Any]:
+        """The parameters of the family, from the arguments and the bounds of the target."""
+        raise NotImplementedError
+
+
+class PrivateLinearRegression(PrivateRegressor):
     """Bayesian linear regression with differential privacy.
 
     Args:
@@ -338,6 +378,8 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
 
     The other arguments and the attributes are those of `PrivateLogisticRegression`.
     """
+
+    _family = families.Gaussian
 
     def __init__(
         self,
@@ -382,38 +424,14 @@ class PrivateLinearRegression(RegressorMixin, _PrivateLinear):
         self.random_state = random_state
         self.records = records
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
-        _given(self.bounds, "bounds", "(low, high) of every feature")
-        _given(self.target_bounds, "target_bounds", "(low, high) of the target")
-        with _as_before(self):
-            if y is None:
-                without: Any = {"y": y}
-                validate_data(self, X, **without)  # which says so
-            X = self._features(_read(X))
-            own = _column(_doubles(_labels(y), "y"), X)
-            target = checked_bounds(self.target_bounds, "target_bounds", 1)
-            model = self._model(X.shape[1] + 1, target.half[0])
-            slopes, intercept = self._fit(X, target.scaled(own), np.isfinite(own), model)
-            self._target = target
-            self.coef_, self.intercept_ = target.half * slopes, float(self._unscaled(intercept))
-        return self
-
     def predict(self, X: Any) -> np.ndarray:
         """The posterior mean of the target."""
         return self._unscaled(self._validated(X) @ self._weights().mean(axis=0))
 
-    def predict_interval(self, X: Any, probability: float = 0.9) -> np.ndarray:
-        """An interval that holds the target with this posterior predictive probability: two numbers for each row."""
-        design = self._validated(X)
-        return self._unscaled(self.posterior_.interval(design, probability))
-
-    def _unscaled(self, values: Any) -> np.ndarray:
-        return self._target.middle[0] + self._target.half[0] * np.asarray(values, np.float64)
-
-    def _model(self, dimension: int, half: float) -> Model:
-        scale = NOISE_SCALE if self.noise_scale is None else validation.positive(noise_scale=self.noise_scale) / half
-        return linear_regression(dimension, self.prior_scale, scale)
+    def _known(self, target: Bounds) -> dict[str, Any]:
+        if self.noise_scale is None:
+            return {"noise_scale": families.NOISE_SHARE}
+        return {"noise_scale": validation.positive(noise_scale=self.noise_scale) / target.half[0]}
 
 
 @contextmanager

@@ -1,8 +1,16 @@
 """Models: generalised linear, networks, your own functions, or a model of NumPyro or Equinox."""
 
+from confide.models import glm
 from confide.models.convolutional import cnn, resnet18
 from confide.models.equinox_model import from_equinox
-from confide.models.glm import linear_regression, logistic_regression, poisson_regression, softmax_regression
+from confide.models.families import BY_NAME
+from confide.models.glm import (
+    linear_regression,
+    logistic_regression,
+    negative_binomial_regression,
+    poisson_regression,
+    softmax_regression,
+)
 from confide.models.model import Model, from_functions
 from confide.models.networks import mlp
 from confide.models.numpyro_model import from_numpyro
@@ -19,6 +27,7 @@ __all__ = [
     "linear_regression",
     "logistic_regression",
     "mlp",
+    "negative_binomial_regression",
     "poisson_regression",
     "rebuilt",
     "resnet18",
@@ -28,6 +37,6 @@ __all__ = [
 
 def rebuilt(name: str, settings: dict | None) -> Model | None:
     """The model that was saved by name and settings; None where it held functions of the user's."""
-    linear = (linear_regression, logistic_regression, poisson_regression, softmax_regression)
-    builders = {builder.__name__: builder for builder in (*linear, mlp, cnn, resnet18)}
+    builders = {builder.__name__: builder for builder in (mlp, cnn, resnet18)}
+    builders |= {family: getattr(glm, family) for family in BY_NAME}
     return builders[name](**settings) if settings is not None and name in builders else None

@@ -3,17 +3,19 @@
 What Langevin's last iterate, a tight posterior sample and the perturbed minimisers are priced by. For rows of norm at
 most B (the constant of an intercept counted in) and the gradient of a record cut to `clip`:
 
-| model    | gradient of one record          | curvature of one record |
-|----------|---------------------------------|-------------------------|
-| logistic | B, or clip                      | B^2 / 4 |
-| softmax  | sqrt(2) B                       | B^2 / 2 |
-| linear   | clip                            | B^2 / noise_scale^2 |
-| poisson  | clip                            | largest_mean B^2 |
+| model             | gradient of one record | curvature of one record     |
+|-------------------|------------------------|-----------------------------|
+| logistic          | B, or clip             | B^2 / 4                     |
+| softmax           | sqrt(2) B              | B^2 / 2                     |
+| linear            | clip                   | B^2 / noise_scale^2         |
+| Poisson           | clip                   | largest_mean B^2            |
+| negative binomial | clip                   | B^2 / dispersion + clip B   |
 
 With one score s = x w and a residual r(s) that rises with s, cutting r to +-clip / ||x|| leaves it rising: the clipped
 gradient is that of another convex function, no more curved than before. With several scores it is not a gradient at
-all, and two points can move apart, so softmax regression takes no clip. A Gaussian prior of scale s adds 1 / s^2 of
-strong convexity; other priors add none that is known here.
+all, and two points can move apart, so softmax regression takes no clip. The curvature of a negative binomial grows with
+the count, but where its gradient is not cut the count is bounded by the mean (`families.NegativeBinomial`). A Gaussian
+prior of scale s adds 1 / s^2 of strong convexity; other priors add none that is known here.
 """
 
 from __future__ import annotations
@@ -37,15 +39,16 @@ class Shape(NamedTuple):
 
 def refusal(model: Model) -> str | None:
     """Why the model does not qualify; None where it does."""
-    if model.linear is None or model.settings is None:
-        if model.linear is not None:
-            return "its prior is your own function, whose convexity is not known here: use prior='gaussian'"
-        return f"{model.name} is not known to be convex: use logistic, softmax, linear or Poisson regression, or sgld()"
+    if model.family is None:
+        return (
+            f"{model.name} is not known to be convex: use logistic, softmax, linear, Poisson or negative binomial "
+            "regression, or sgld()"
+        )
+    if model.settings is None:
+        return "its prior is your own function, whose convexity is not known here: use prior='gaussian'"
     if model.settings["prior"] != "gaussian":
         return f"a {model.settings['prior']} prior is not strongly convex: use prior='gaussian'"
-    if model.name == "poisson_regression" and model.settings.get("largest_mean") is None:
-        return "the mean of a Poisson regression is unbounded: give it a largest_mean, a public bound"
-    return None
+    return model.family.refusal
 
 
 def qualified(model: Model) -> Model:
@@ -87,19 +90,17 @@ def longest(model: Model) -> float:
 
 def shape(model: Model, clip: float | None = None) -> Shape:
     """How steep and how curved a bounded model is; refused where that is not known."""
-    settings = qualified(model).settings
+    family, settings = qualified(model).family, model.settings
+    assert family is not None
     assert settings is not None
     bound, precision = longest(model), settings["prior_scale"] ** -2.0
-    if model.name == "softmax_regression":
-        if clip is not None and clip < math.sqrt(2) * bound:
-            raise Refused(
-                "clipping the gradients of softmax regression breaks its convexity: leave clip out, and bound the rows "
-                "by norm_bound"
-            )
-        return Shape(math.sqrt(2) * bound, bound**2 / 2, precision)
-    if model.name == "logistic_regression":
-        return Shape(min(bound, math.inf if clip is None else clip), bound**2 / 4, precision)
-    if clip is None:
+    steepest = family.residual_bound * bound
+    if clip is None and math.isinf(steepest):
         raise Refused(f"the gradients of {model.name} are unbounded: give a clip")
-    curvature = settings["largest_mean"] if model.name == "poisson_regression" else settings["noise_scale"] ** -2.0
-    return Shape(clip, curvature * bound**2, precision)
+    if family.outputs and clip is not None and clip < steepest:
+        raise Refused(
+            f"clipping the gradients of {family.word} regression breaks its convexity: leave clip out, and bound the "
+            "rows by norm_bound"
+        )
+    steepest = steepest if clip is None else min(steepest, clip)
+    return Shape(steepest, family.smoothness(bound, steepest), precision)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
+from confide.models.family import Family
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered
 from confide.validation import Refused
@@ -55,6 +56,8 @@ class Model:
         constrain: parameters as they are sampled -> parameters as they are reported.
         unconstrain: the way back.
         log_volume: parameters as they are sampled -> log of what `constrain` stretches volumes by; None for 0.
+        family: of a generalised linear model, all that is special about it; None for other models.
+        linear: its closed form.
         layered: the same log likelihood as a tape can follow it layer by layer, with dropout where there is any.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
     """
@@ -72,6 +75,7 @@ class Model:
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     unconstrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
     log_volume: Callable[[Parameters], jax.Array] | None = None
+    family: Family | None = None
     linear: Linear | None = None
     layered: Layered | None = None
     disperse: Callable[[jax.Array, Parameters], Parameters] | None = None

@@ -18,7 +18,7 @@ import numpy as np
 
 from confide import validation
 from confide.models import layers, priors
-from confide.models.glm import known_labels
+from confide.models.families import known_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered, Tape

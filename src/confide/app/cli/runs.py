@@ -55,7 +55,8 @@ def fit(
     model: Annotated[
         Optional[str],
         typer.Option(
-            help="logistic, softmax, linear, poisson, mlp, or cnn for images; by default as the data ask for."
+            help="logistic, softmax, linear, poisson, negative-binomial, mlp, or cnn for images; by default as the "
+            "data ask for."
         ),
     ] = None,
     sampler: Annotated[
@@ -85,6 +86,10 @@ def fit(
     noise_scale: Annotated[
         Optional[float],
         typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
+    ] = None,
+    dispersion: Annotated[
+        Optional[float],
+        typer.Option(help="Negative-binomial: a, where counts of mean m have variance m + a m^2; 1 by default."),
     ] = None,
     hidden: Annotated[
         Optional[str], typer.Option(help="Mlp: hidden units of each layer, as 64,32; 32 if not given.")
@@ -150,9 +155,10 @@ def fit(
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]
         target=target,
-        model=model,  # type: ignore[arg-type]
+        model=model,
         prior_scale=prior_scale,
         noise_scale=noise_scale,
+        dispersion=dispersion,
         hidden=None if hidden is None else _layers(hidden),
         dropout=dropout,
         convolutions=convolutions,

@@ -14,7 +14,7 @@ import numpy as np
 
 from confide import __version__
 from confide.app.report import effects, predictive
-from confide.app.report.effects import AGREED, ENOUGH, LINKS, Group
+from confide.app.report.effects import AGREED, ENOUGH, Group
 from confide.app.report.evidence import Evidence, evidence
 from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
@@ -22,6 +22,7 @@ from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import messages
 from confide.inference.posterior import Posterior
+from confide.models import families
 from confide.privacy.accountants import profile
 from confide.privacy.accountants.individual import Histogram
 from confide.validation import Refused
@@ -79,7 +80,8 @@ class Report:
     risk: str  # of a large delta; empty otherwise
     assumptions: list[str]
     learnt: list[str]
-    link: str
+    link: str  # what the coefficients add to; empty for a network
+    outcome: str | None  # what a generalised linear model predicts
     groups: list[Group]
     checked: bool  # whether the draws say how well the sampler did
     plan: dict[str, Any]
@@ -113,6 +115,7 @@ def gathered(
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
+    family = families.BY_NAME.get(plan["model"])
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
     warnings, diagnostics = _diagnostics(posterior, groups)
@@ -144,7 +147,8 @@ def gathered(
         risk=messages.risky(guarantee, plan),
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
-        link=LINKS.get(plan["model"], ""),
+        link="" if family is None else family.effect,
+        outcome=None if family is None else family.outcome,
         groups=groups,
         checked=bool(groups) or (by_predictions and posterior.size >= 4),
         plan=plan,
@@ -265,7 +269,8 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
         )
     bound = plan.get("norm_bound")
     if plan.get("clip") is not None and bound is not None:
-        longest = {"logistic_regression": 1.0, "softmax_regression": math.sqrt(2)}.get(plan["model"], math.inf) * bound
+        family = families.BY_NAME.get(plan["model"])
+        longest = math.inf if family is None else family.residual_bound * bound
         if plan["clip"] >= longest * (1 - 1e-9):
             sentences.append(
                 f"No gradient can be longer than {longest:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."

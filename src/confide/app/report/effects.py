@@ -11,15 +11,10 @@ import numpy as np
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference.posterior import Posterior, load_arviz
+from confide.models import families
 
 ENOUGH = 20  # effective draws: the mean is then known to a quarter of a standard deviation, the width to a sixth
 AGREED = 1.1  # R-hat
-LINKS = {
-    "logistic_regression": "log odds",
-    "softmax_regression": "score",
-    "poisson_regression": "log rate",
-    "linear_regression": "outcome",
-}
 
 
 class Effect(NamedTuple):
@@ -50,7 +45,7 @@ class Group(NamedTuple):
 
 
 def groups(posterior: Posterior, schema: Schema | Pictures) -> Iterator[Group]:
-    if posterior.plan["model"] not in LINKS or isinstance(schema, Pictures):
+    if posterior.plan["model"] not in families.BY_NAME or isinstance(schema, Pictures):
         return  # weights of a network, or of single pixels, mean nothing one by one
     weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
     labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
@@ -80,7 +75,7 @@ def _differences(posterior: Posterior, schema: Schema, weights: np.ndarray) -> n
             made[..., first] *= 2.0
         first += len(column.features)
     target = schema.column(schema.target)
-    if posterior.plan["model"] == "linear_regression" and target.scale == "linear":
+    if families.outcome(posterior.plan["model"]) == "number" and target.scale == "linear":
         assert target.low is not None
         assert target.high is not None
         made *= (target.high - target.low) / 2

@@ -20,6 +20,7 @@ from confide.data import atomic_files, encoding, image_files, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference.posterior import Posterior
+from confide.models import families
 from confide.validation import Refused
 
 BINS = 10  # of predicted probabilities
@@ -98,7 +99,7 @@ def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: f
     several = posterior.chains * posterior.size > 1 and not posterior.point
     interval = posterior.interval(x, probability) if several else None
     if not target.labels:
-        back = _back(target, count=posterior.plan["model"] == "poisson_regression")
+        back = _back(target, count=families.outcome(posterior.plan["model"]) == "count")
         columns = [back(posterior.predict(x))]
         if interval is None:
             return [[f"{value:.6g}", "", ""] for value in columns[0]]
@@ -149,7 +150,7 @@ def evaluate(
 ) -> Evaluation:
     """Compare predictions with the outcomes in a table or of images. The result is a statistic of those."""
     target = described.column(described.target)
-    count = posterior.plan["model"] == "poisson_regression"
+    count = families.outcome(posterior.plan["model"]) == "count"
     x, y = run_records.records(posterior, described, data, delimiter, encoding)
     return _classified(posterior, target, x, y) if target.labels else _measured(posterior, target, x, y, count)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 from confide import models, samplers, validation
 from confide.data.image_schema import Pictures
@@ -12,7 +12,8 @@ from confide.data.schema import Column, Schema
 from confide.inference import plans
 from confide.inference.loop import CHECKPOINT_SECONDS
 from confide.mechanism.noise import Noise
-from confide.models import convexity
+from confide.models import convexity, families, glm
+from confide.models.family import Family
 from confide.models.model import Model
 from confide.privacy import pricing
 from confide.privacy.budget import Budget
@@ -20,8 +21,8 @@ from confide.privacy.events import SENSITIVITY, Neighbours
 from confide.privacy.extra_accounts import Accounts, Individual, accounts
 from confide.validation import Refused
 
-ModelName = Literal["logistic", "softmax", "linear", "poisson", "mlp", "cnn"]
 NETWORKS = ("mlp", "cnn")
+MODELS = (*families.BY_WORD, *NETWORKS)
 STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
 DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
 CONVEX = ("langevin", "ops", "hybrid")
@@ -29,7 +30,6 @@ SAMPLERS = (*STEPPING, *DESCENTS, *CONVEX)
 FEW = 10  # draws for which langevin is thought of
 HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
-NOISE_SHARE = 0.25  # of half the target's range: the standard deviation of a linear model's outcomes if none is given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +46,10 @@ class Request:
     records: int | None = None  # declared; the number of rows in the file by default
     neighbours: Neighbours = "add-remove"
     target: str | None = None
-    model: ModelName | None = None
+    model: str | None = None
     prior_scale: float | None = None
     noise_scale: float | None = None  # in the unit of the target
+    dispersion: float | None = None
     hidden: tuple[int, ...] | None = None
     dropout: float | None = None
     convolutions: int | None = None
@@ -93,54 +94,67 @@ def chosen_model(
         return _for_pictures(described, request, prior_scale, bounded)
     target, dimension = described.column(described.target), len(described.features)
     labels = len(target.labels)
-    name = request.model or ("linear" if not labels else "logistic" if labels == 2 else "softmax")
-    validation.one_of(get_args(ModelName), model=name)
-    if name in ("linear", "poisson") and labels:
-        raise Refused(f"--model {name} needs a numeric target, and {target.name!r} is {target.kind}: choose softmax")
-    if name in ("logistic", "softmax") and not labels:
-        raise Refused(f"--model {name} needs a target with labels, and {target.name!r} is numeric: choose linear")
-    if name == "logistic" and labels != 2:
-        raise Refused(f"--model logistic needs two labels, and {target.name!r} has {labels}: choose softmax")
-    if name == "poisson" and not (float(target.low or 0).is_integer() and float(target.high or 0).is_integer()):
-        raise Refused(f"--model poisson needs counts, and the bounds of {target.name!r} are not whole: make them so")
-    if name == "poisson" and (target.low is None or target.low < 0):
-        raise Refused(
-            f"--model poisson needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
-        )
+    name = request.model or _usual(labels)
+    validation.one_of(MODELS, model=name)
+    family = families.BY_WORD.get(name)
+    if family is not None:
+        _check_target(family, target)
     if name == "cnn":
         raise Refused("--model cnn needs images, an .npz file or a folder, and this is a table: choose mlp")
-    _check_network(request, name)
-    if request.noise_scale is not None and (labels or name == "poisson"):
+    _check_options(request, name)
+    if request.noise_scale is not None and (labels or (family is not None and not _takes(family, "noise_scale"))):
         raise Refused(
             f"--noise-scale goes with a numeric target and a linear model or an mlp, not with {name}: leave it out"
         )
     scale = prior_scale if request.prior_scale is None else request.prior_scale
-    bound = described.bound if bounded else None
-    if name == "logistic":
-        return models.logistic_regression(dimension, scale, norm_bound=bound)
-    if name == "softmax":
-        return models.softmax_regression(dimension, labels, scale, norm_bound=bound)
-    if name == "poisson":
-        most = target.high if bounded else None
-        return models.poisson_regression(dimension, scale, norm_bound=bound, largest_mean=most)
-    noise = NOISE_SHARE if labels else _noise(target, request.noise_scale)
-    if name == "linear":
-        return models.linear_regression(dimension, scale, noise, norm_bound=bound)
+    noise = families.NOISE_SHARE if labels else _noise(target, request.noise_scale)
+    if family is not None:
+        known = {"classes": labels, "noise_scale": noise, "dispersion": request.dispersion}
+        known |= {"largest_mean": target.high if bounded else None}
+        return glm.regression(
+            families.with_known(family, known), dimension, scale, norm_bound=described.bound if bounded else None
+        )
     sizes = (dimension, *(request.hidden or HIDDEN), labels or 1)
     return models.mlp(sizes, dropout=request.dropout or 0.0, prior_scale=scale, noise_scale=noise)
 
 
-def picture_model(request: Request, shape: tuple[int, ...], classes: int) -> ModelName:
+def _usual(labels: int) -> str:
+    """The family that goes with a target of so many labels; 0 for a number."""
+    wanted = "number" if not labels else "two labels" if labels == 2 else "labels"
+    return next(family.word for family in families.FAMILIES if family.outcome == wanted)
+
+
+def _check_target(family: type[Family], target: Column) -> None:
+    """Refuse a target that the family cannot have."""
+    name, labels = family.word, len(target.labels)
+    if family.kind == "regression" and labels:
+        raise Refused(f"--model {name} needs a numeric target, and {target.name!r} is {target.kind}: choose softmax")
+    if family.kind == "classification" and not labels:
+        raise Refused(f"--model {name} needs a target with labels, and {target.name!r} is numeric: choose linear")
+    if family.outcome == "two labels" and labels != 2:
+        raise Refused(f"--model {name} needs two labels, and {target.name!r} has {labels}: choose softmax")
+    if family.outcome != "count":
+        return
+    if not (float(target.low or 0).is_integer() and float(target.high or 0).is_integer()):
+        raise Refused(f"--model {name} needs counts, and the bounds of {target.name!r} are not whole: make them so")
+    if target.low is None or target.low < 0:
+        raise Refused(
+            f"--model {name} needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
+        )
+
+
+def picture_model(request: Request, shape: tuple[int, ...], classes: int) -> str:
     """The name of the model for such images: as asked for, or a cnn, or for rows of numbers a linear one."""
-    name = request.model or ("cnn" if len(shape) == 3 else "logistic" if classes == 2 else "softmax")
-    validation.one_of(get_args(ModelName), model=name)
-    if name in ("linear", "poisson"):
+    name = request.model or ("cnn" if len(shape) == 3 else _usual(classes))
+    validation.one_of(MODELS, model=name)
+    family = families.BY_WORD.get(name)
+    if family is not None and family.kind == "regression":
         raise Refused(f"--model {name} predicts numbers, and images have classes: choose cnn, mlp or softmax")
-    if name == "logistic" and classes != 2:
-        raise Refused(f"--model logistic needs two classes, and --classes has {classes}: choose softmax")
+    if family is not None and family.outcome == "two labels" and classes != 2:
+        raise Refused(f"--model {name} needs two classes, and --classes has {classes}: choose softmax")
     if name == "cnn" and len(shape) != 3:
         raise Refused(f"--model cnn needs images, and x has {shape[0]} columns: store it as (n, height, width), or mlp")
-    _check_network(request, name)
+    _check_options(request, name)
     return name
 
 
@@ -152,15 +166,18 @@ def _for_pictures(described: Pictures, request: Request, prior_scale: float, bou
         return models.cnn(described.shape, classes, request.convolutions, dropout, scale)
     if name == "mlp":
         return models.mlp((size, *(request.hidden or HIDDEN), classes), dropout=dropout, prior_scale=scale)
-    bound = math.sqrt(size) if bounded else None
-    if name == "logistic":
-        return models.logistic_regression(size, scale, intercept=True, norm_bound=bound)
-    return models.softmax_regression(size, classes, scale, intercept=True, norm_bound=bound)
+    family = families.with_known(families.BY_WORD[name], {"classes": classes})
+    return glm.regression(family, size, scale, intercept=True, norm_bound=math.sqrt(size) if bounded else None)
 
 
-def _check_network(request: Request, name: str) -> None:
+def _takes(family: type[Family], parameter: str) -> bool:
+    return parameter in {field.name for field in fields(family)}
+
+
+def _check_options(request: Request, name: str) -> None:
     """Refuse what the model has no use for."""
     uses = {"hidden": ("mlp",), "convolutions": ("cnn",), "dropout": NETWORKS, "microbatch": NETWORKS}
+    uses["dispersion"] = tuple(word for word, family in families.BY_WORD.items() if _takes(family, "dispersion"))
     for option, those in uses.items():
         if getattr(request, option) is not None and name not in those:
             raise Refused(f"--{option} goes with --model {' or '.join(those)}, not with {name}: leave it out")
@@ -169,7 +186,7 @@ def _check_network(request: Request, name: str) -> None:
 def _noise(target: Column, given: float | None) -> float:
     """The standard deviation of the outcomes on the scale of [-1, 1]."""
     if given is None:
-        return NOISE_SHARE
+        return families.NOISE_SHARE
     if target.scale == "log":
         raise Refused("--noise-scale has no unit where the target has scale = 'log': leave it out")
     assert target.low is not None

@@ -15,6 +15,7 @@ from confide.data import encoding, image_files, image_schema, schema, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
 from confide.inference.posterior import Posterior
+from confide.models import families
 from confide.validation import Refused
 
 SCHEMA = "schema.toml"
@@ -43,6 +44,7 @@ def _pictures(request: Request) -> Prepared:
         "--schema": request.schema,
         "--target": request.target,
         "--noise-scale": request.noise_scale,
+        "--dispersion": request.dispersion,
         "--delimiter": request.delimiter,
         "--encoding": request.encoding,
         "--accept-learnt-schema": request.accept_learnt or None,
@@ -79,7 +81,7 @@ def _table(request: Request) -> Prepared:
         )
     model = chosen_model(described, request)
     table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
-    x, y, present = encoding.encode_table(described, table, count=model.name == "poisson_regression")
+    x, y, present = encoding.encode_table(described, table, count=families.outcome(model.name) == "count")
     return Prepared(described, (x, y), present, len(x))
 
 
@@ -97,7 +99,8 @@ def records(
         x, y, present = found.x, found.y, found.present
     else:
         table = tables.open_table(path, delimiter, text_encoding)
-        x, y, present = encoding.encode_table(described, table, count=posterior.plan["model"] == "poisson_regression")
+        count = families.outcome(posterior.plan["model"]) == "count"
+        x, y, present = encoding.encode_table(described, table, count=count)
     if not present.any():
         raise Refused(f"{path}: every row has a missing value and counts as absent: there is nothing to look at")
     return x[present], y[present]

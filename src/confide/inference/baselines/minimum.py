@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy import linalg, special
+from scipy import linalg
 
 from confide.models import convexity
 from confide.models.model import Model
@@ -69,7 +69,10 @@ class Objective:
             chunk = x[first : first + CHUNK].astype(np.float64)
             if self.model.linear is not None and self.model.linear.intercept:
                 chunk = np.concatenate([chunk, np.ones((len(chunk), 1))], axis=1)
-            residual, weight = _LINKS[self.model.name](chunk @ weights, y[first : first + CHUNK], self.model)
+            scores, outcomes = chunk @ weights, y[first : first + CHUNK]
+            assert self.model.family is not None
+            residual = self.model.family.residual(scores, outcomes)
+            weight = self.model.family.curvature(scores, outcomes)
             if self.clip is not None and self.outputs == 1:
                 norms = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
                 reach = self.clip / np.maximum(norms, 1e-300)
@@ -147,10 +150,9 @@ def tolerance(
     """
     tilt = noise * (math.sqrt(size) + MANY_DEVIATIONS) * (1.0 + 1.0 / math.sqrt(size))
     radius = (records * convexity.shape(model, clip).gradient_bound + tilt) / regularisation
-    if model.kind == "classification":
-        assert model.settings is not None
-        losses = records * math.log(model.settings.get("classes", 2))
-        radius = min(radius, (tilt + math.sqrt(tilt**2 + 2 * regularisation * losses)) / regularisation)
+    assert model.family is not None
+    losses = records * model.family.start_loss
+    radius = min(radius, (tilt + math.sqrt(tilt**2 + 2 * regularisation * losses)) / regularisation)
     return 4 * _rounding(model, records, clip, regularisation, radius, tilt)
 
 
@@ -170,39 +172,6 @@ def _rounding(
 
 def norm(vector: np.ndarray | float) -> float:
     return float(np.linalg.norm(vector))
-
-
-def _logistic(scores: np.ndarray, y: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    mean = special.expit(scores)
-    return mean - y, mean * (1 - mean)
-
-
-def _softmax(scores: np.ndarray, y: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    mean = special.softmax(scores, axis=1)
-    residual = mean.copy()
-    residual[np.arange(len(y)), y.astype(np.int64)] -= 1
-    return residual, mean
-
-
-def _linear(scores: np.ndarray, y: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    assert model.settings is not None
-    precision = model.settings["noise_scale"] ** -2.0
-    return (scores - y) * precision, np.full_like(scores, precision)
-
-
-def _poisson(scores: np.ndarray, y: np.ndarray, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    assert model.settings is not None
-    ceiling = math.log(model.settings["largest_mean"])
-    mean = np.exp(np.minimum(scores, ceiling))
-    return mean - y, np.where(scores < ceiling, mean, 0.0)
-
-
-_LINKS: dict[str, Callable[[np.ndarray, np.ndarray, Model], tuple[np.ndarray, np.ndarray]]] = {
-    "logistic_regression": _logistic,
-    "softmax_regression": _softmax,
-    "linear_regression": _linear,
-    "poisson_regression": _poisson,
-}
 
 
 def _conjugate(product: Callable[[np.ndarray], np.ndarray], right: np.ndarray) -> np.ndarray:

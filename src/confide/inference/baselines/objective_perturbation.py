@@ -144,7 +144,7 @@ def objective_perturbation(
     """One draw: the minimum of the objective with a random slope. Add-remove and replace-one.
 
     Args:
-        model: logistic regression; linear or Poisson regression with a clip.
+        model: logistic regression; linear, Poisson or negative binomial regression with a clip.
         data: (X, y), with X within the model's norm bound or in [-1, 1].
         budget: at delta = 0 only spherical noise will do: "chaudhuri2011", or "iyengar2019", which then uses it.
         method: "iyengar2019" allows for the solver's error; the other two assume that there is none.
@@ -159,8 +159,10 @@ def objective_perturbation(
     validation.one_of(METHODS, method=method)
     clip = None if clip is None else validation.positive(clip=clip)
     request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
-    if request.model.name == "softmax_regression":
-        raise Refused("softmax regression has several scores a record, for which no price is known: use fit")
+    if request.model.family is not None and request.model.family.outputs:
+        raise Refused(
+            f"{request.model.family.word} regression has several scores a record, for which no price is known: use fit"
+        )
     shape = convexity.shape(request.model, clip)
     if method == "kifer2012":
         release.needs_delta(budget, "method='chaudhuri2011'")

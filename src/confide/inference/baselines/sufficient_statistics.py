@@ -221,7 +221,7 @@ def sufficient_statistics_regression(
         ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
     """
     validation.instance(Model, model=model)
-    if model.name != "linear_regression":
+    if model.family is None or not model.family.linear_moments:
         raise Refused(f"{model.name} has no sufficient statistics here: give confide.models.linear_regression")
     outcome_bound = validation.positive(outcome_bound=outcome_bound)
     validation.one_of(("model", "estimated"), residual=residual)

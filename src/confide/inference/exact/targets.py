@@ -53,8 +53,9 @@ class Frame(NamedTuple):
 
 def convex(model: Model, power: float, clip: float | None) -> Target:
     """The target of the tight bound: a model and data that `convexity.prepared` made."""
-    linear, shape = _linear(model), convexity.shape(model, clip)
-    cut = model.name not in _UNCLIPPED or (clip is not None and clip < convexity.longest(model))
+    linear, family, shape = _linear(model), model.family, convexity.shape(model, clip)
+    assert family is not None
+    cut = clip is not None and clip < family.residual_bound * convexity.longest(model)
 
     def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
         found: dict[str, Any] = _inputs(linear, as_records(data)) | {
@@ -65,10 +66,9 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
             norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
             with np.errstate(divide="ignore"):
                 reach = shape.gradient_bound / norms
-            if model.name == "poisson_regression":  # a larger count is cut at every score, which a smaller one says too
-                assert model.settings is not None
-                found["y"] = np.minimum(found["y"], model.settings["largest_mean"] + reach)
-            found["low"], found["high"] = uncut_scores(model, found["y"], reach)
+            found["y"] = family.cut_outcome(found["y"], reach)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found["low"], found["high"] = family.uncut_scores(found["y"], reach)
             found["reach"] = reach
         return found
 
@@ -77,24 +77,6 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
         return given["power"] * whole - given["precision"] / 2 * jnp.sum(jnp.square(flat))
 
     return Target(log_density, arrays, None if linear.outputs else shape.strong_convexity)
-
-
-_UNCLIPPED = ("logistic_regression", "softmax_regression")  # whose gradients are bounded without a clip
-
-
-def uncut_scores(model: Model, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Between which scores the residual of every record lies within +-reach."""
-    settings = model.settings or {}
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if model.name == "logistic_regression":
-            odds = np.log(reach) - np.log1p(-np.minimum(reach, 1.0))
-            end = np.where(reach < 1, odds, np.inf)
-            return np.where(y > 0.5, -end, -np.inf), np.where(y > 0.5, np.inf, end)
-        if model.name == "linear_regression":
-            half = reach * settings["noise_scale"] ** 2
-            return y - half, y + half
-        low = np.where(y > reach, np.log(y - reach), -np.inf)
-        return low, np.where(y + reach < settings["largest_mean"], np.log(y + reach), np.inf)
 
 
 def bounded(
@@ -155,12 +137,10 @@ def _turned(given: Any, point: jax.Array) -> jax.Array:
 
 def enforced_bound(model: Model, radius: float) -> float:
     """The largest |log likelihood| of a record within the norm bound, for parameters within the radius."""
-    largest = convexity.longest(model) * radius
-    if model.name == "logistic_regression":
-        return float(np.logaddexp(0.0, largest))
-    if model.name == "softmax_regression":  # scores differ by sqrt(2) times their norm at most
-        others = _linear(model).outputs[0] - 1
-        return float(np.logaddexp(0.0, math.log(others) + math.sqrt(2) * largest))
+    assert model.family is not None
+    largest = model.family.log_likelihood_bound(convexity.longest(model) * radius)
+    if math.isfinite(largest):
+        return largest
     raise Refused(
         f"the log likelihood of {model.name} is unbounded, since its outcomes are: give a log_likelihood_bound, and "
         "that of every record is cut to it"

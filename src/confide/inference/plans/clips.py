@@ -71,13 +71,9 @@ def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains
     """The planned clip where no row is longer than `norm_bound`; None: as for any other model.
 
     |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
-    deviations, 2 / noise_scale.
+    deviations, 2 / noise_scale; of counts nothing is known before.
     """
-    residual = {
-        "logistic_regression": 1.0,
-        "softmax_regression": math.sqrt(2),
-        "linear_regression": 2.0 / (model.settings or {}).get("noise_scale", 1.0),
-    }.get(model.name)
+    residual = None if model.family is None else model.family.planned_residual
     if residual is None or budget.delta == 0:
         return None
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)

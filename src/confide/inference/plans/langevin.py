@@ -128,13 +128,14 @@ def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, a
 
 def default_clip(model: Model, affordable: float) -> float | None:
     """The planned clip; `affordable` is the longest that the budget pays for at temperature 1."""
-    settings, bound = model.settings or {}, convexity.longest(model)
-    if model.name == "softmax_regression":
+    family, bound = model.family, convexity.longest(model)
+    assert family is not None
+    if family.outputs:  # a cut would break convexity
         return None
-    if model.name == "logistic_regression":
-        return min(bound, max(bound / 2, affordable))
-    residual = settings["largest_mean"] ** 0.5 if model.name == "poisson_regression" else 1 / settings["noise_scale"]
-    return residual * bound * max(1.0, min(2.0, affordable / (residual * bound)))
+    if math.isfinite(steepest := family.residual_bound * bound):
+        return min(steepest, max(steepest / 2, affordable))
+    usual = family.residual_scale * bound
+    return usual * max(1.0, min(2.0, affordable / usual))
 
 
 def _draws(sampler: Langevin, asked: Asked) -> int:

@@ -206,7 +206,9 @@ def _tight(
         total_variation=sampler.total_variation,
     )
     _check_price(event, budget, sampler)
-    cut = None if clip is None or (model.name == "logistic_regression" and clip >= convexity.longest(model)) else clip
+    assert model.family is not None
+    longest = math.inf if model.family.outputs else model.family.residual_bound * convexity.longest(model)
+    cut = None if clip is None or clip >= longest else clip
     return model, records, targets.convex(model, power, clip), event, {"likelihood_power": power, "clip": cut}
 
 

@@ -1,0 +1,347 @@
+"""What is special about one generalised linear family, in one place: everything else asks, and never looks at a name.
+
+A family is a frozen value, with its given parameters as fields: `NegativeBinomial(dispersion=0.5)`. Scores are
+s = x w, m is the mean of the outcome given s, and the residual r is the gradient of the negative log likelihood by s.
+
+| family            | log likelihood of one record          | r                        |
+|-------------------|---------------------------------------|--------------------------|
+| logistic          | y s - log(1 + e^s)                    | sigmoid(s) - y           |
+| softmax           | s_y - log sum_k e^(s_k)               | softmax(s) - onehot(y)   |
+| linear            | -(y - s)^2 / (2 noise_scale^2)        | (s - y) / noise_scale^2  |
+| Poisson           | y s - e^s                             | e^s - y                  |
+| negative binomial | y s - (y + 1/a) log(1 + a e^s)        | (m - y) / (1 + a m)      |
+
+The negative binomial has mean m = e^s and variance m + a m^2, known as NB2; a is its dispersion, which is `alpha` in
+statsmodels and Stata, and 1 / a is `size` or `theta` in R and the concentration in NumPyro. As a falls to 0 it becomes
+the Poisson.
+
+To add a family, write its class here, put it into `FAMILIES`, and give it a constructor in `confide.models.glm`:
+samplers, baselines, files, reports and predictions follow. One of counts gets an estimator in two lines as well
+(`confide.app.count_estimators`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from confide import validation
+from confide.models.family import Array, Family, Outcome
+from confide.validation import Refused
+
+NOISE_SHARE = 0.25  # standard deviation of outcomes scaled to [-1, 1], where none is given
+
+
+@dataclass(frozen=True)
+class Logistic(Family):
+    name, word, outcome, effect = "logistic_regression", "logistic", "two labels", "log odds"
+    residual_bound = 1.0
+
+    def admits(self, y: np.ndarray) -> np.ndarray:
+        return known_labels(y, 2)
+
+    def mean(self, s: Array) -> Array:
+        return _sigmoid(s)
+
+    def variance(self, s: Array) -> Array:
+        mean = self.mean(s)
+        return mean * (1 - mean)
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        return y * s - jnp.logaddexp(s, 0.0)
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(key, self.mean(s)).astype(jnp.int32)
+
+    def predict(self, s: Array) -> Array:
+        return _library(s).stack([_sigmoid(-s), _sigmoid(s)], axis=-1)
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        return bound**2 / 4
+
+    @property
+    def start_loss(self) -> float:
+        return math.log(2)
+
+    def log_likelihood_bound(self, score: float) -> float:
+        return float(np.logaddexp(0.0, score))
+
+    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        odds = np.log(reach) - np.log1p(-np.minimum(reach, 1.0))
+        end = np.where(reach < 1, odds, np.inf)
+        return np.where(y > 0.5, -end, -np.inf), np.where(y > 0.5, np.inf, end)
+
+
+@dataclass(frozen=True)
+class Softmax(Family):
+    classes: int
+
+    name, word, outcome, effect = "softmax_regression", "softmax", "labels", "score"
+    residual_bound = math.sqrt(2)
+
+    def __post_init__(self) -> None:
+        _set(self, classes=validation.count(classes=self.classes))
+        if self.classes < 2:
+            raise Refused(f"classes = {self.classes} leaves nothing to tell apart: give at least 2")
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return (self.classes,)
+
+    def admits(self, y: np.ndarray) -> np.ndarray:
+        return known_labels(y, self.classes)
+
+    def mean(self, s: Array) -> Array:
+        return special.softmax(s, axis=-1) if isinstance(s, np.ndarray) else jax.nn.softmax(s)
+
+    def variance(self, s: Array) -> Array:
+        mean = self.mean(s)
+        return mean * (1 - mean)
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        return s[..., y.astype(jnp.int32)] - jax.nn.logsumexp(s, axis=-1)
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        return jax.random.categorical(key, s)
+
+    def residual(self, s: Array, y: Array) -> Array:
+        if isinstance(s, np.ndarray):
+            return self.mean(s) - np.eye(self.classes)[y.astype(np.int64)]
+        return self.mean(s) - jax.nn.one_hot(y.astype(jnp.int32), self.classes, dtype=s.dtype)
+
+    def information(self, s: Array) -> Array:
+        return self.mean(s)
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        return bound**2 / 2
+
+    @property
+    def start_loss(self) -> float:
+        return math.log(self.classes)
+
+    def log_likelihood_bound(self, score: float) -> float:
+        """Two scores differ by sqrt(2) times their norm at most."""
+        return float(np.logaddexp(0.0, math.log(self.classes - 1) + math.sqrt(2) * score))
+
+
+@dataclass(frozen=True)
+class Gaussian(Family):
+    noise_scale: float = 1.0
+
+    name, word, outcome, effect = "linear_regression", "linear", "number", "outcome"
+    linear_moments = True
+
+    def __post_init__(self) -> None:
+        _set(self, noise_scale=validation.positive(noise_scale=self.noise_scale))
+
+    def mean(self, s: Array) -> Array:
+        return s
+
+    def variance(self, s: Array) -> Array:
+        return _library(s).full_like(s, self.noise_scale**2)
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        variance = self.noise_scale**2
+        return -0.5 * (y - s) ** 2 / variance - 0.5 * jnp.log(2 * jnp.pi * variance)
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        return s + self.noise_scale * jax.random.normal(key, s.shape, s.dtype)
+
+    def residual(self, s: Array, y: Array) -> Array:
+        return (s - y) / self.noise_scale**2
+
+    def information(self, s: Array) -> Array:
+        return _library(s).full_like(s, self.noise_scale**-2.0)
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        return self.noise_scale**-2.0 * bound**2
+
+    @property
+    def residual_scale(self) -> float:
+        return 1 / self.noise_scale
+
+    @property
+    def planned_residual(self) -> float:
+        """Two standard deviations."""
+        return 2.0 / self.noise_scale
+
+    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        half = reach * self.noise_scale**2
+        return y - half, y + half
+
+
+@dataclass(frozen=True)
+class Poisson(Family):
+    """With a `largest_mean` the mean rises no further, and the log likelihood goes on as a straight line."""
+
+    largest_mean: float | None = None
+
+    name, word, outcome, effect = "poisson_regression", "poisson", "count", "log rate"
+
+    def __post_init__(self) -> None:
+        if self.largest_mean is not None:
+            validation.positive(largest_mean=self.largest_mean)
+
+    @property
+    def _largest(self) -> float:
+        return math.inf if self.largest_mean is None else self.largest_mean
+
+    @property
+    def _ceiling(self) -> float:
+        """Of the score."""
+        return math.log(self._largest)
+
+    def admits(self, y: np.ndarray) -> np.ndarray:
+        return whole_numbers(y)
+
+    def mean(self, s: Array) -> Array:
+        library = _library(s)
+        return library.exp(s if self.largest_mean is None else library.minimum(s, self._ceiling))
+
+    def variance(self, s: Array) -> Array:
+        return self.mean(s)
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        beyond = 0.0 if self.largest_mean is None else jnp.maximum(s - self._ceiling, 0.0)
+        return y * s - self.mean(s) * (1.0 + beyond) - jax.scipy.special.gammaln(y + 1.0)
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        return jax.random.poisson(key, self.mean(s))
+
+    def information(self, s: Array) -> Array:
+        return _library(s).where(s < self._ceiling, self.mean(s), 0.0)
+
+    @property
+    def refusal(self) -> str | None:
+        if self.largest_mean is not None:
+            return None
+        return "the mean of a Poisson regression is unbounded: give it a largest_mean, a public bound"
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        return self._largest * bound**2
+
+    @property
+    def residual_scale(self) -> float:
+        return self._largest**0.5
+
+    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = np.where(y > reach, np.log(y - reach), -np.inf)
+        return low, np.where(y + reach < self._largest, np.log(y + reach), np.inf)
+
+    def cut_outcome(self, y: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        return np.minimum(y, self._largest + reach)
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Family):
+    """With k = 1 / dispersion and p = m / (m + k) the residual is k p - y (1 - p), and the curvature (k - r) p.
+
+    So where gradients are cut to c, r ||x|| >= -c, the curvature of a record by the weights is at most
+    (k + c / ||x||) ||x||^2, whatever its count.
+    """
+
+    dispersion: float = 1.0
+
+    name, word, outcome, effect = "negative_binomial_regression", "negative-binomial", "count", "log mean"
+
+    def __post_init__(self) -> None:
+        _set(self, dispersion=validation.positive(dispersion=self.dispersion))
+
+    @property
+    def _size(self) -> float:
+        return 1 / self.dispersion
+
+    def _shares(self, s: Array) -> tuple[Array, Array]:
+        """p and 1 - p."""
+        odds = s + math.log(self.dispersion)
+        return _sigmoid(odds), _sigmoid(-odds)
+
+    def admits(self, y: np.ndarray) -> np.ndarray:
+        return whole_numbers(y)
+
+    def mean(self, s: Array) -> Array:
+        return _library(s).exp(s)
+
+    def variance(self, s: Array) -> Array:
+        mean = self.mean(s)
+        return mean + self.dispersion * mean**2
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        odds = s + math.log(self.dispersion)
+        ways = -jnp.log(y + self._size) - jax.scipy.special.betaln(self._size, y + 1.0)
+        return ways + y * jax.nn.log_sigmoid(odds) + self._size * jax.nn.log_sigmoid(-odds)
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        """A Poisson whose rate is Gamma about the mean."""
+        rates, counts = jax.random.split(key)
+        spread = self.dispersion * jax.random.gamma(rates, self._size, s.shape, s.dtype)
+        return jax.random.poisson(counts, spread * self.mean(s))
+
+    def residual(self, s: Array, y: Array) -> Array:
+        share, rest = self._shares(s)
+        return self._size * share - y * rest
+
+    def information(self, s: Array) -> Array:
+        return self._size * self._shares(s)[0]
+
+    def curvature(self, s: Array, y: Array) -> Array:
+        share, rest = self._shares(s)
+        return (y + self._size) * share * rest
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        return self._size * bound**2 + clip * bound
+
+    @property
+    def residual_scale(self) -> float:
+        return self._size**0.5
+
+    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        size = self._size
+        low = np.where(y > reach, np.log(size * (y - reach) / (size + reach)), -np.inf)
+        return low, np.where(reach < size, np.log(size * (y + reach) / (size - reach)), np.inf)
+
+
+FAMILIES: tuple[type[Family], ...] = (Logistic, Softmax, Gaussian, Poisson, NegativeBinomial)
+BY_NAME = {family.name: family for family in FAMILIES}
+BY_WORD = {family.word: family for family in FAMILIES}
+
+
+def outcome(name: str) -> Outcome | None:
+    """What the model of this name predicts; None where it is of no family."""
+    return BY_NAME[name].outcome if name in BY_NAME else None
+
+
+def with_known(family: type[Family], known: dict[str, Any]) -> Family:
+    """The family with those of its parameters that are known; its own defaults for the others."""
+    own = {field.name: known.get(field.name) for field in fields(family)}
+    return family(**{name: value for name, value in own.items() if value is not None})
+
+
+def known_labels(y: np.ndarray, classes: int) -> np.ndarray:
+    """Which outcomes are labels 0 to classes - 1."""
+    return (y >= 0) & (y < classes) & (y == np.floor(y))
+
+
+def whole_numbers(y: np.ndarray) -> np.ndarray:
+    """Which outcomes are counts."""
+    return (y >= 0) & (y == np.floor(y))
+
+
+def _set(family: Family, **checked: Any) -> None:
+    """A parameter as it was checked, in place of what was given."""
+    for name, value in checked.items():
+        object.__setattr__(family, name, value)
+
+
+def _library(s: Array) -> Any:
+    return np if isinstance(s, np.ndarray) else jnp
+
+
+def _sigmoid(s: Array) -> Array:
+    return special.expit(s) if isinstance(s, np.ndarray) else jax.nn.sigmoid(s)

@@ -1,0 +1,132 @@
+"""What a generalised linear family is: everything that differs from one family to the next, as one frozen value.
+
+Scores are s = x w, and the residual r is the gradient of the negative log likelihood by the scores. The families
+themselves are in `confide.models.families`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import jax
+import numpy as np
+
+Outcome = Literal["two labels", "labels", "number", "count"]
+Array = Any  # of JAX, or of NumPy in double precision where it says so
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of outcomes given a score, or several.
+
+    Attributes:
+        name: the model's, as it is stored.
+        word: what the command line calls it.
+        outcome: what is predicted. Labels have probabilities; a number is scaled to [-1, 1] by its public bounds, and
+            its predictions are scaled back; a count stays what it is.
+        effect: what a coefficient adds to, in words.
+        residual_bound: the most that |r| can be, whatever the outcome; infinite where outcomes are unbounded.
+        linear_moments: whether x x^T, x y and y^2 say all about the coefficients.
+
+    `mean`, `predict`, `residual` and `curvature` are for arrays of JAX and, in double precision, of NumPy.
+    """
+
+    name: ClassVar[str]
+    word: ClassVar[str]
+    outcome: ClassVar[Outcome]
+    kind: ClassVar[Literal["classification", "regression"]]
+    effect: ClassVar[str]
+    residual_bound: ClassVar[float] = math.inf
+    linear_moments: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = "classification" if cls.outcome in ("two labels", "labels") else "regression"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The given ones, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """How many scores a record has; () for one."""
+        return ()
+
+    # Distribution of the outcome.
+
+    def admits(self, y: np.ndarray) -> np.ndarray:
+        """Which outcomes the family knows."""
+        return np.ones(len(y), bool)
+
+    def mean(self, s: Array) -> Array:
+        raise NotImplementedError
+
+    def variance(self, s: Array) -> Array:
+        """Of the outcome; of labels, that of each indicator."""
+        raise NotImplementedError
+
+    def log_likelihood(self, s: jax.Array, y: jax.Array) -> jax.Array:
+        """Of one record."""
+        raise NotImplementedError
+
+    def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
+        raise NotImplementedError
+
+    def predict(self, s: Array) -> Array:
+        """The mean, or the probabilities of all labels along a last axis."""
+        return self.mean(s)
+
+    # Derivatives of the negative log likelihood by the scores.
+
+    def residual(self, s: Array, y: Array) -> Array:
+        """The first derivative, for many records at once."""
+        return self.mean(s) - y
+
+    def information(self, s: Array) -> Array:
+        """Fisher's, of a score: E r^2 given s. Of several scores its matrix is diag v - v v^T, and this is v."""
+        return self.variance(s)
+
+    def curvature(self, s: Array, y: Array) -> Array:
+        """The second derivative, written like the information, which it is where it does not depend on y."""
+        return self.information(s)
+
+    # Bounds.
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the curvature has no bound; None where it has one."""
+        return None
+
+    def smoothness(self, bound: float, clip: float) -> float:
+        """The most curvature of a record by the weights, for rows within `bound` and gradients cut to `clip`."""
+        raise NotImplementedError
+
+    @property
+    def residual_scale(self) -> float:
+        """The most that the standard deviation of r can be, where r itself has no bound."""
+        return math.inf
+
+    @property
+    def planned_residual(self) -> float | None:
+        """The |r| that a planned clip is measured by; None: the clip is planned as for any other model."""
+        return self.residual_bound if math.isfinite(self.residual_bound) else None
+
+    @property
+    def start_loss(self) -> float:
+        """The negative log likelihood at s = 0 where that is the same for all outcomes and it is never below 0."""
+        return math.inf
+
+    def log_likelihood_bound(self, score: float) -> float:
+        """The most that |log likelihood| can be for scores within this norm; infinite where outcomes are unbounded."""
+        return math.inf
+
+    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Between which scores |r| <= reach; for one score a record."""
+        raise NotImplementedError
+
+    def cut_outcome(self, y: np.ndarray, reach: np.ndarray) -> np.ndarray:
+        """The outcomes, with one that is cut to the reach at every score replaced by a smaller one that is too."""
+        return y

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test docs picture bench reproduce clean
+.PHONY: demo test docs walk picture bench reproduce clean
 
 demo: .venv/.run
 	rm -rf confide-demo
@@ -20,6 +20,10 @@ test: .venv/.test
 docs: .venv/.test
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The modules that a row passes on its way to the posterior, and those of one noisy gradient.
+walk: .venv/.run
+	$(BIN)/python docs/walk.py
 
 # Needs Chromium.
 picture: .venv/.test

@@ -2,6 +2,7 @@
 
 The command line is read from the tree that typer builds, not from its help screens, which change with the width of
 the terminal. The Python page is read from signatures and docstrings. A test compares both with the committed files.
+The walks in the page on the architecture are written too (`walk`).
 """
 
 from __future__ import annotations
@@ -259,7 +260,12 @@ PAGES = {"cli.md": cli, "python.md": python}
 
 
 if __name__ == "__main__":
+    import walk
+
     FOLDER.mkdir(exist_ok=True)
     for file, page in PAGES.items():
         (FOLDER / file).write_text(page())
         print(FOLDER / file)
+    architecture = FOLDER.parent / "architecture.md"
+    architecture.write_text(walk.updated(architecture.read_text()))
+    print(architecture)

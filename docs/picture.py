@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from browser import browser  # noqa: E402
 from confide.app import demo  # noqa: E402
+from helpers.browser import browser  # noqa: E402
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, browser() as page:

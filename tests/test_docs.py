@@ -1,6 +1,7 @@
 """The documents are true: every command and every example in them runs, the reference is current, the site builds."""
 
 import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -118,6 +119,35 @@ def test_a_block_that_says_the_wrong_value_is_caught():
     evaluated("x = 2\nx * 1.5  # 3.0\n", {})
     with pytest.raises(AssertionError):
         evaluated("x = 2\nx * 1.5  # 3.1\n", {})
+
+
+def exists(name: str) -> bool:
+    """Whether a file, or a name of Python's, is there."""
+    if "/" in name:
+        return (ROOT / name).exists()
+    parts = name.split(".")
+    for size in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:size]))
+        except ModuleNotFoundError:
+            continue
+        return all((found := getattr(found, part, None)) is not None for part in parts[size:])
+    return False
+
+
+@pytest.mark.parametrize("path", [*PAGES, *sorted((ROOT / "src").rglob("*.py"))], ids=lambda path: path.name)
+def test_every_file_and_every_name_that_is_mentioned_is_there(path):
+    text = path.read_text()
+    files = re.findall(r"\b(?:src|tests|benchmarks|docs)/[\w/-]+(?:\.\w+)?", text)
+    names = re.findall(r"`(confide(?:\.\w+)+)[`(]", text)
+    assert [name for name in files + names if not exists(name.rstrip("/"))] == []
+
+
+def test_what_is_not_there_is_noticed():
+    assert exists("src/confide/validation.py")
+    assert not exists("src/confide/checks.py")
+    assert exists("confide.privacy.budget.belief")
+    assert not exists("confide.budget.belief")
 
 
 @pytest.mark.parametrize("file", list(GENERATE.PAGES))

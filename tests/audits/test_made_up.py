@@ -12,7 +12,7 @@ import confide.mechanism.noise
 import confide.privacy.pricing
 import confide.samplers
 from confide import accountants, events
-from confide.audits import gathering, made_up, program, rebuilding
+from confide.audits import gathering, made_up, power, program, rebuilding
 from confide.audits.program import Told
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
@@ -145,7 +145,7 @@ def test_the_smallest_violation_is_seen_as_often_as_it_is_said():
     """Noise that is multiplied by what is said, 400 times: seen in 95% of all cases, but for an error of 1 in 1,000."""
     generator, level = np.random.default_rng(14), 1e-3
     told = simulated(generator)
-    said = program.smallest(told, POINTS, level, 0.95)
+    said = power.smallest(told, POINTS, level, 0.95)
     everywhere, single = np.zeros(400, bool), np.zeros(400, bool)
     for i in range(400):
         quiet = generator.normal(size=told.quiet.shape)

@@ -44,7 +44,7 @@ import numpy as np
 from scipy import special
 
 from confide import validation
-from confide.audits import bounds, gathering, program, rebuilding, verdicts
+from confide.audits import bounds, gathering, power, program, rebuilding, verdicts
 from confide.audits.program import CLAIM, MEANINGS
 from confide.audits.scores import Scores
 from confide.audits.verdicts import ALARM, Audit
@@ -52,6 +52,7 @@ from confide.data import atomic_files
 from confide.inference.posterior import Posterior
 from confide.mechanism import noise
 from confide.privacy import accountants, pricing
+from confide.privacy.budget import Guarantee
 from confide.privacy.events import Event, Neighbours
 from confide.validation import Refused
 
@@ -188,16 +189,11 @@ def made_up(
     blocks, planned = gathering.sizes(built, repetitions)
     told = gathering.gathered(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
-    until = built.planned.until
-    shortened = steps < built.job.steps and until is not None
-    event = until(steps) if shortened and until is not None else guarantee.event
-    points = accountants.profile(event, guarantee.neighbours, guarantee.accountant).points()
-    if not shortened:  # what is stated is part of the claim
-        points = np.append(points[0], guarantee.epsilon), np.append(points[1], guarantee.delta)
+    points = _claimed(guarantee, built.planned.until if steps < built.job.steps else None, steps)
     tests = program.p_values(told, points)
     tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
     pairs = program.pairs_of(told)
-    smallest = program.smallest(told, points, ALARM / len(MEANINGS), POWER)
+    smallest = power.smallest(told, points, ALARM / len(MEANINGS), POWER)
     if guarantee.delta > 0 and smallest.get("area", 0.0) > 0.5:
         mu = math.sqrt(2) * float(special.ndtri(smallest["area"]))
         smallest["epsilon"] = pricing.gdp_epsilon(mu, guarantee.delta)
@@ -228,6 +224,15 @@ def made_up(
         batches=built.job.buffer is not None,
         run=posterior.plan.get("run", ""),
     )
+
+
+def _claimed(guarantee: Guarantee, until: Callable[[int], Event] | None, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The privacy profile that is claimed: of the whole run, or of its first steps where `until` prices those."""
+    event = guarantee.event if until is None else until(steps)
+    epsilons, deltas = accountants.profile(event, guarantee.neighbours, guarantee.accountant).points()
+    if until is not None:
+        return epsilons, deltas
+    return np.append(epsilons, guarantee.epsilon), np.append(deltas, guarantee.delta)  # stated, so claimed too
 
 
 def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:

@@ -144,12 +144,10 @@ def _learnt(
     start, keys = _begun(sizes, keys)
     state, latest = rule.init(start), jax.tree.map(lambda leaf: jnp.stack([leaf] * count, 1), start)
     for number in range(settings.epochs):
-        order, step_keys = _shuffled(settings.batch_size, subsets, keys, number)
+        batches = _shuffled(settings.batch_size, subsets, keys, number)
         rate = settings.learning_rate * 0.5 ** (number // settings.halve_every if settings.halve_every else 0)
         kept = latest if settings.ensemble_of == "steps" else None
-        state, kept = _epoch(
-            rule, settings.dropout, subsets.shape[1], jnp.float32(rate), x, y, state, kept, order, step_keys
-        )
+        state, kept = _epoch(rule, settings.dropout, subsets.shape[1], jnp.float32(rate), (x, y), state, kept, batches)
         if settings.ensemble_of == "steps":
             latest = kept
         elif number >= settings.epochs - count:
@@ -206,14 +204,13 @@ def _epoch(
     dropout: float,
     n: int,
     rate: jax.Array,
-    x: jax.Array,
-    y: jax.Array,
+    data: tuple[jax.Array, jax.Array],
     state: State,
     kept: Weights | None,
-    order: jax.Array,
-    keys: jax.Array,
+    batches: tuple[jax.Array, jax.Array],
 ) -> tuple[State, Weights | None]:
     """All networks after one more epoch; `kept` are iterates at the ends of steps, if these are wanted."""
+    (x, y), (order, keys) = data, batches
     present = np.arange(order[0].size).reshape(order[0].shape) < n
     shares = (present / present.sum(axis=1, keepdims=True)).astype(np.float32)  # the last batch may be smaller
 

@@ -92,7 +92,7 @@ def encode(schema: Schema, columns: Mapping[str, Sequence[Any]], count: bool = F
 
 def encode_table(schema: Schema, table: Table, *, count: bool = False) -> Encoded:
     """Encode a whole table with its target; refusals name the file, the line and the column."""
-    compared(schema, table)
+    _compare(schema.used, schema, table)
     none = encode(schema, {column.name: [] for column in schema.used}, count)  # a table may have no rows
     pieces = [none, *(_encoded(schema, table, piece, piece.columns, count) for piece in table.pieces())]
     return Encoded(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
@@ -100,7 +100,7 @@ def encode_table(schema: Schema, table: Table, *, count: bool = False) -> Encode
 
 def problems(schema: Schema, table: Table) -> Iterator[Problem]:
     """Every value of a used column that is missing or outside the schema's domain. NOT for publication."""
-    compared(schema, table)
+    _compare(schema.used, schema, table)
     for piece in table.pieces():
         for column in schema.used:
             values = piece.columns[column.name]
@@ -109,14 +109,9 @@ def problems(schema: Schema, table: Table) -> Iterator[Problem]:
                 yield Problem(column.name, piece.lines[row], f"{_quoted(values[row])} {what}", missing)
 
 
-def compared(schema: Schema, table: Table) -> None:
-    """The table has the columns of the features and the target, and none that is not in the schema."""
-    _compared(schema, table, {column.name for column in schema.used})
-
-
 def encoded_pieces(schema: Schema, table: Table) -> Iterator[tuple[Piece, np.ndarray, np.ndarray]]:
     """Encode a table piece by piece without its target, which it may lack: (piece, x, which rows are present)."""
-    _compared(schema, table, {column.name for column in schema.inputs})
+    _compare(schema.inputs, schema, table)
     for piece in table.pieces():
         inputs = {name: values for name, values in piece.columns.items() if name != schema.target}
         encoded = _encoded(schema, table, piece, inputs)
@@ -132,9 +127,10 @@ def _encoded(
         raise Refused(f"{table.at(piece.lines[bad.row])}, {bad}") from None
 
 
-def _compared(schema: Schema, table: Table, needed: set[str]) -> None:
+def _compare(needed: Sequence[Column], schema: Schema, table: Table) -> None:
     """Every column that is needed is in the table, and every column of the table is in the schema."""
-    if missing := [column.name for column in schema.columns if column.name in needed - set(table.header)]:
+    absent = {column.name for column in needed} - set(table.header)
+    if missing := [column.name for column in schema.columns if column.name in absent]:
         raise Refused(
             f"{table.at(1)}: column {missing[0]!r} of the schema is not in the file: "
             "add it, or describe the file as it is"
@@ -171,12 +167,12 @@ def _target(column: Column, values: Sequence[Any], schema: Schema, count: bool) 
     numbers, missing = _numbers(column, values, schema)
     if not count:
         return scaled(column, numbers), missing
-    return np.clip(np.rint(numbers), _low(column), _high(column)), missing
+    return np.clip(np.rint(numbers), *_range(column)), missing
 
 
 def scaled(column: Column, numbers: np.ndarray) -> np.ndarray:
     """A numeric column's values in [-1, 1]."""
-    low, high = _low(column), _high(column)
+    low, high = _range(column)
     clipped = np.clip(numbers, low, high)
     if column.scale == "log":
         return np.clip(2.0 * np.log1p(clipped - low) / math.log1p(high - low) - 1.0, -1.0, 1.0)
@@ -185,7 +181,7 @@ def scaled(column: Column, numbers: np.ndarray) -> np.ndarray:
 
 def unscaled(column: Column, numbers: np.ndarray) -> np.ndarray:
     """From [-1, 1], or beyond it, back to the unit of the column."""
-    low, high, share = _low(column), _high(column), (np.asarray(numbers, np.float64) + 1.0) / 2.0
+    (low, high), share = _range(column), (np.asarray(numbers, np.float64) + 1.0) / 2.0
     if column.scale == "log":
         return low + np.expm1(share * math.log1p(high - low))
     return low + share * (high - low)
@@ -220,16 +216,14 @@ def _numbers(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.
     numbers = np.array([read[v] if type(v) is str else number(v) for v in values], np.float64)
     missing = np.isnan(numbers)
     _refuse_missing(column, values, missing, schema)
-    return np.where(missing, _low(column), numbers), missing
+    return np.where(missing, _range(column)[0], numbers), missing
 
 
 def _number(value: Any, schema: Schema) -> float:
     """A value as it is written in the table; one of UNREADABLE where it is no number."""
     if value is None or text(value) in schema.missing_values:
         return math.nan
-    if isinstance(value, str) and not value.isascii():  # Python reads digits of every script
-        raise ValueError(value)
-    if isinstance(value, str) and "_" in value:  # and 1_000
+    if isinstance(value, str) and (not value.isascii() or "_" in value):  # Python reads digits of every script, 1_000
         raise ValueError(value)
     if isinstance(value, str) and schema.decimal == ",":
         value = value.replace(",", ".")
@@ -309,11 +303,7 @@ def _quoted(value: Any) -> str:
     return repr(shown if len(shown) <= 40 else shown[:37] + "...")
 
 
-def _low(column: Column) -> float:
+def _range(column: Column) -> tuple[float, float]:
     assert column.low is not None
-    return column.low
-
-
-def _high(column: Column) -> float:
     assert column.high is not None
-    return column.high
+    return column.low, column.high

@@ -131,11 +131,7 @@ def _likelihood_ratios(
 
 
 def _claims(
-    rows: dict[str, Row],
-    slower: dict[str, Row],
-    steps: Row,
-    ratios: dict[str, tuple[float, float]],
-    private: Row,
+    rows: dict[str, Row], slower: dict[str, Row], steps: Row, ratios: dict[str, tuple[float, float]], private: Row
 ) -> tuple[Claim, ...]:
     sgd, sgld = rows["SGD"], rows["SGLD"]
     gap = {name: sgd.mean("auc") - one.mean("auc") for name, one in (("published", sgld), ("slower", slower["SGLD"]))}

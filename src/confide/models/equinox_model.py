@@ -8,6 +8,7 @@ differentiated record by record.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,20 +44,7 @@ def from_equinox(
     if not isinstance(module, eqx.Module) or not callable(module):
         raise Refused(f"module is {type(module).__name__}: give an equinox.Module that is called with one record")
     shape = tuple(validation.count(shape=length) for length in ((shape,) if isinstance(shape, int) else shape))
-    leaves = jax.tree.leaves(module)
-    whole = [leaf for leaf in leaves if eqx.is_array(leaf) and not eqx.is_inexact_array(leaf)]
-    if any(isinstance(part, eqx.nn.BatchNorm | eqx.nn.StateIndex) for part in _parts(module, eqx)):
-        raise Refused(
-            "the module has batch statistics or other state, by which records would see each other: use "
-            "equinox.nn.GroupNorm or LayerNorm"
-        )
-    if whole:
-        raise Refused(
-            f"the module has parameters of whole numbers ({whole[0].dtype}, shape {whole[0].shape}), which have no "
-            "gradient: make them static fields or real numbers"
-        )
-    if any(eqx.is_inexact_array(leaf) and np.issubdtype(leaf.dtype, np.complexfloating) for leaf in leaves):
-        raise Refused("the module has complex parameters: split them into real and imaginary parts")
+    _check(module, eqx)
     own, static = eqx.partition(module, eqx.is_inexact_array)
     own = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), own)
     named, structure = jax.tree_util.tree_flatten_with_path(own)
@@ -79,34 +67,55 @@ def from_equinox(
         x = jnp.asarray(x, jnp.float32).reshape(shape)
         return jnp.atleast_1d(built(x, key=tape.key) if keyed else built(x))
 
-    def tried(followed: bool) -> Any:
-        return jax.eval_shape(lambda x: called(Tape(), begin, x, followed), jax.ShapeDtypeStruct(shape, np.float32))
-
-    try:
-        found = tried(False)
-    except Exception as error:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise Refused(f"the module cannot be called with one record of shape {shape}: {text[:150]}") from None
-    try:
-        follows = tried(True).shape == found.shape
-    except Exception:  # it looks inside its layers, or loops over them
-        follows = False
+    outputs, follows = _outputs(lambda x, followed: called(Tape(), begin, x, followed), shape)
 
     def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
         return called(tape, parameters, x, follows)
-
-    if len(found.shape) != 1:
-        raise Refused(f"the module gives an array of shape {found.shape} for a record: give one score for each class")
 
     def start(key: jax.Array, example: Data) -> Parameters:
         return begin
 
     scale = validation.positive(noise_scale=noise_scale)
     settings = {"prior_scale": prior_scale, "noise_scale": scale, "prior": prior}
-    model = networks.network(
-        "from_equinox", scores, start, settings, shape=shape, outputs=found.shape[0], dropout=drops
-    )
+    model = networks.network("from_equinox", scores, start, settings, shape=shape, outputs=outputs, dropout=drops)
     return replace(model, settings=None)  # it holds functions of the user's
+
+
+def _check(module: Any, eqx: Any) -> None:
+    """Refuse what is no function of one record, and what has no gradient."""
+    leaves = jax.tree.leaves(module)
+    whole = [leaf for leaf in leaves if eqx.is_array(leaf) and not eqx.is_inexact_array(leaf)]
+    if any(isinstance(part, eqx.nn.BatchNorm | eqx.nn.StateIndex) for part in _parts(module, eqx)):
+        raise Refused(
+            "the module has batch statistics or other state, by which records would see each other: use "
+            "equinox.nn.GroupNorm or LayerNorm"
+        )
+    if whole:
+        raise Refused(
+            f"the module has parameters of whole numbers ({whole[0].dtype}, shape {whole[0].shape}), which have no "
+            "gradient: make them static fields or real numbers"
+        )
+    if any(eqx.is_inexact_array(leaf) and np.issubdtype(leaf.dtype, np.complexfloating) for leaf in leaves):
+        raise Refused("the module has complex parameters: split them into real and imaginary parts")
+
+
+def _outputs(called: Callable[[Any, bool], jax.Array], shape: tuple[int, ...]) -> tuple[int, bool]:
+    """How many scores a record has, and whether the layers can be followed on the way to them."""
+
+    def tried(followed: bool) -> tuple[int, ...]:
+        return jax.eval_shape(lambda x: called(x, followed), jax.ShapeDtypeStruct(shape, np.float32)).shape
+
+    try:
+        found = tried(False)
+    except Exception as error:
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise Refused(f"the module cannot be called with one record of shape {shape}: {text[:150]}") from None
+    if len(found) != 1:
+        raise Refused(f"the module gives an array of shape {found} for a record: give one score for each class")
+    try:
+        return found[0], tried(True) == found
+    except Exception:  # it looks inside its layers, or loops over them
+        return found[0], False
 
 
 def _parts(module: Any, eqx: Any) -> list[Any]:

@@ -37,78 +37,29 @@ def from_numpyro(
     """
     types = checked_dtypes(dtypes)
     try:
-        import numpyro
+        from numpyro import handlers
     except ImportError:
         raise Refused("numpyro is not installed: install it to use its models") from None
     validation.one_of(("classification", "regression", "other"), kind=kind)
     if not callable(model):
         raise Refused(f"model = {model!r} is not a function: give a NumPyro model")
-    from numpyro.distributions.transforms import biject_to
-
-    def trace(latents: dict[str, Any] | None, arguments: Any, seed: int = 0) -> dict[str, Any]:
-        handled = numpyro.handlers.seed(model, jax.random.key(seed))
-        if latents is not None:
-            handled = numpyro.handlers.substitute(handled, data=latents)
-        return numpyro.handlers.trace(handled).get_trace(*arguments)
-
-    layouts: dict[Any, dict[str, Any]] = {}
-
-    def transforms(shapes: Any) -> dict[str, Any]:
-        """The bijection of every latent site: read from a trace on rows of zeros, once for each shape of the data."""
-        if shapes not in layouts:
-            layouts[shapes] = _latents(trace, biject_to, shapes)
-        return layouts[shapes]
-
-    def shapes_of(example: Any) -> Any:
-        return tuple((np.shape(array)[1:], jnp.result_type(array).name) for array in example)
-
-    def constrained(parameters: Parameters, bijections: dict[str, Any]) -> Parameters:
-        return {name: bijections[name](value) for name, value in parameters.items()}
-
-    def unconstrained(parameters: Parameters, bijections: dict[str, Any]) -> Parameters:
-        return {name: bijections[name].inv(jnp.asarray(value)) for name, value in parameters.items()}
-
-    known: list[Any] = []  # the shape of a record, learnt when the chains start
-
-    def start(key: jax.Array, example: Data) -> Parameters:
-        known[:] = [shapes_of(example)]
-        bijections = transforms(known[0])
-        values = {name: site["value"] for name, site in trace(None, _zeros(known[0], 1)).items() if name in bijections}
-        return jax.tree.map(lambda value: jnp.zeros(value.shape, jnp.float32), unconstrained(values, bijections))
+    sites = _Sites(model, handlers)
 
     def log_prior(parameters: Parameters) -> jax.Array:
-        bijections = transforms(known[0])
-        values = constrained(parameters, bijections)
-        sites = trace(values, _zeros(known[0], 1))
+        values = sites.constrain(parameters)
+        found = sites.trace(values, _zeros(sites.shapes, 1))
         total = jnp.zeros(())
-        for name in bijections:
-            total += jnp.sum(sites[name]["fn"].log_prob(values[name]))
-        return total + stretched(parameters, values, bijections)
-
-    def stretched(parameters: Parameters, values: Parameters, bijections: dict[str, Any]) -> jax.Array:
-        volumes = [jnp.sum(b.log_abs_det_jacobian(parameters[name], values[name])) for name, b in bijections.items()]
-        return jnp.sum(jnp.stack(volumes))
-
-    def log_volume(parameters: Parameters) -> jax.Array:
-        bijections = transforms(known[0])
-        return stretched(parameters, constrained(parameters, bijections), bijections)
+        for name in sites.bijections:
+            total += jnp.sum(found[name]["fn"].log_prob(values[name]))
+        return total + sites.log_volume(parameters, values)
 
     def log_likelihood(parameters: Parameters, *example: jax.Array) -> jax.Array:
-        values = constrained(parameters, transforms(known[0]))
-        sites = trace(values, [array[None] for array in example])
-        observed = [jnp.sum(s["fn"].log_prob(s["value"])) for s in sites.values() if _observed(s)]
+        found = sites.trace(sites.constrain(parameters), [array[None] for array in example])
+        observed = [jnp.sum(s["fn"].log_prob(s["value"])) for s in found.values() if _observed(s)]
         return jnp.sum(jnp.stack(observed))
 
-    def outcome(parameters: Parameters, x: jax.Array) -> Any:
-        """The observed site of model(x) with the latents set."""
-        missing = [None] * (len(known[0]) - 1) if known else [None]
-        sites = [
-            s for s in trace(parameters, [x, *missing]).values() if s["type"] == "sample" and s["cond_indep_stack"]
-        ]
-        return sites[-1]["fn"]
-
     def predicted(parameters: Parameters, x: jax.Array) -> jax.Array:
-        site = outcome(parameters, x)
+        site = sites.outcome(parameters, x)
         if kind != "classification":
             return site.mean
         probabilities = site.probs
@@ -118,16 +69,63 @@ def from_numpyro(
     return Model(
         name="from_numpyro",
         kind=kind,
-        start=start,
+        start=sites.start,
         log_prior=log_prior,
         log_likelihood=log_likelihood,
         predict=predict or predicted,
-        simulate=lambda key, parameters, x: outcome(parameters, x).sample(key),
-        constrain=lambda parameters: constrained(parameters, transforms(known[0])),
-        unconstrain=lambda parameters: unconstrained(parameters, transforms(known[0])),
-        log_volume=log_volume,
+        simulate=lambda key, parameters, x: sites.outcome(parameters, x).sample(key),
+        constrain=sites.constrain,
+        unconstrain=sites.unconstrain,
+        log_volume=lambda parameters: sites.log_volume(parameters, sites.constrain(parameters)),
         dtypes=types,
     )
+
+
+class _Sites:
+    """The sites of a model function, and the bijections of its latent ones from the whole real line."""
+
+    def __init__(self, model: Callable[..., Any], handlers: Any) -> None:
+        self.model, self.handlers = model, handlers
+        self.shapes: Any = None  # of the arrays of a record, learnt when the chains start
+        self._layouts: dict[Any, dict[str, Any]] = {}
+
+    def trace(self, latents: dict[str, Any] | None, arguments: Any, seed: int = 0) -> dict[str, Any]:
+        handled = self.handlers.seed(self.model, jax.random.key(seed))
+        if latents is not None:
+            handled = self.handlers.substitute(handled, data=latents)
+        return self.handlers.trace(handled).get_trace(*arguments)
+
+    @property
+    def bijections(self) -> dict[str, Any]:
+        """Of every latent site: read from a trace on rows of zeros, once for each shape of the data."""
+        if self.shapes not in self._layouts:
+            self._layouts[self.shapes] = _latents(self.trace, self.shapes)
+        return self._layouts[self.shapes]
+
+    def start(self, key: jax.Array, example: Data) -> Parameters:
+        self.shapes = tuple((np.shape(array)[1:], jnp.result_type(array).name) for array in example)
+        bijections = self.bijections  # what cannot be read is refused here
+        sites = self.trace(None, _zeros(self.shapes, 1))
+        values = self.unconstrain({name: site["value"] for name, site in sites.items() if name in bijections})
+        return jax.tree.map(lambda value: jnp.zeros(value.shape, jnp.float32), values)
+
+    def constrain(self, parameters: Parameters) -> Parameters:
+        return {name: self.bijections[name](value) for name, value in parameters.items()}
+
+    def unconstrain(self, parameters: Parameters) -> Parameters:
+        return {name: self.bijections[name].inv(jnp.asarray(value)) for name, value in parameters.items()}
+
+    def log_volume(self, parameters: Parameters, values: Parameters) -> jax.Array:
+        """By how much the bijections stretch space at the parameters, which they take to the values."""
+        pairs = self.bijections.items()
+        volumes = [jnp.sum(b.log_abs_det_jacobian(parameters[name], values[name])) for name, b in pairs]
+        return jnp.sum(jnp.stack(volumes))
+
+    def outcome(self, parameters: Parameters, x: jax.Array) -> Any:
+        """The observed site of model(x) with the latents set."""
+        missing = [None] if self.shapes is None else [None] * (len(self.shapes) - 1)
+        found = self.trace(parameters, [x, *missing]).values()
+        return [s for s in found if s["type"] == "sample" and s["cond_indep_stack"]][-1]["fn"]
 
 
 def _zeros(shapes: Any, rows: int, value: float = 0.0) -> list[jax.Array]:
@@ -138,8 +136,10 @@ def _observed(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and site["is_observed"]
 
 
-def _latents(trace: Callable[..., dict[str, Any]], biject_to: Any, shapes: Any) -> dict[str, Any]:
+def _latents(trace: Callable[..., dict[str, Any]], shapes: Any) -> dict[str, Any]:
     """Check that the model can be read one record at a time; the bijections of its latent sites."""
+    from numpyro.distributions.transforms import biject_to
+
     try:
         one, two, other = (
             trace(None, _zeros(shapes, 1)),

@@ -69,11 +69,7 @@ def plan(
     n, batch_size = calibration.sizes(n, min(n, step_size_theorems.DEFAULT_BATCH) if batch_size is None else batch_size)
     clip, temperature = validation.positive(clip=clip), validation.positive(temperature=temperature)
     validation.one_of(calibration.SCHEDULES, schedule=schedule)
-    if (epochs is None) == (steps is None):
-        raise Refused("give epochs or steps, and not both: how long the run shall be")
-    if epochs is not None:
-        steps = max(1, round(validation.positive(epochs=epochs) * n / batch_size))
-    steps = validation.count(steps=steps)
+    steps = _steps(epochs, steps, n, batch_size)
     shared: dict[str, Any] = {
         "n": n,
         "steps": steps,
@@ -112,6 +108,14 @@ def plan(
         trade_off=dict(zip(RATES, tight.trade_off(RATES).tolist(), strict=True)),
         utility=_utility(steps, step_size, schedule),
     )
+
+
+def _steps(epochs: float | None, steps: int | None, n: int, batch_size: int) -> int:
+    if (epochs is None) == (steps is None):
+        raise Refused("give epochs or steps, and not both: how long the run shall be")
+    if epochs is not None:
+        return max(1, round(validation.positive(epochs=epochs) * n / batch_size))
+    return validation.count(steps=steps)
 
 
 def _allowed(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:

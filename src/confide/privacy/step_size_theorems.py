@@ -113,25 +113,14 @@ def _certified(accountant: str):
     def bound(
         *,
         n: int,
-        steps: int,
         epsilon: float,
         delta: float,
-        clip: float,
         batch_size: int | None = None,
-        temperature: float = 1.0,
-        schedule: Schedule = "fixed",
         neighbours: Neighbours = "add-remove",
+        **run: Any,
     ) -> float:
-        return calibration.calibrate(
-            Budget(epsilon=epsilon, delta=delta, neighbours=neighbours),
-            n=n,
-            batch_size=_batch(n, batch_size),
-            steps=steps,
-            clip=clip,
-            temperature=temperature,
-            schedule=schedule,
-            accountant=accountant,
-        )
+        budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
+        return calibration.calibrate(budget, n=n, batch_size=_batch(n, batch_size), accountant=accountant, **run)
 
     return bound
 

@@ -18,24 +18,18 @@ user's cache folder; what is nowhere is downloaded into the last, if its source 
 `table` gives the records of a table as text, `schema_path` its schema.
 """
 
-from confide.data.datasets.images import cifar10, digits, idc, mnist, svhn
-from confide.data.datasets.tables import abalone, adult, breast_cancer, german_credit, schema_path, table
-from confide.data.datasets.types import Arrays, Grouped, Records, Split
-
-__all__ = [
-    "Arrays",
-    "Grouped",
-    "Records",
-    "Split",
-    "abalone",
-    "adult",
-    "breast_cancer",
-    "cifar10",
-    "digits",
-    "german_credit",
-    "idc",
-    "mnist",
-    "schema_path",
-    "svhn",
-    "table",
-]
+from confide.data.datasets.images import cifar10 as cifar10
+from confide.data.datasets.images import digits as digits
+from confide.data.datasets.images import idc as idc
+from confide.data.datasets.images import mnist as mnist
+from confide.data.datasets.images import svhn as svhn
+from confide.data.datasets.tables import abalone as abalone
+from confide.data.datasets.tables import adult as adult
+from confide.data.datasets.tables import breast_cancer as breast_cancer
+from confide.data.datasets.tables import german_credit as german_credit
+from confide.data.datasets.tables import schema_path as schema_path
+from confide.data.datasets.tables import table as table
+from confide.data.datasets.types import Arrays as Arrays
+from confide.data.datasets.types import Grouped as Grouped
+from confide.data.datasets.types import Records as Records
+from confide.data.datasets.types import Split as Split

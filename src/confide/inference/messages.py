@@ -169,6 +169,12 @@ DOMAIN = (
 )
 
 
+GIVEN = (
+    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
+    "from the records and from all settings."
+)
+
+
 def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     sentences = ["What the model says of one record depends on that record and the parameters alone.", DOMAIN]
     if noise == "default":
@@ -177,10 +183,7 @@ def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
             "batches follow from them exactly, and the rounding of sums is allowed for in the clip and in the noise."
         )
     if given:
-        sentences.append(
-            "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can "
-            "guess it, from the records and from all settings."
-        )
+        sentences.append(GIVEN)
     return tuple(sentences)
 
 

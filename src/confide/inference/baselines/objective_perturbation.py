@@ -196,13 +196,12 @@ def objective_perturbation(
         "tolerance": certified,
     }
     whole = 0.0 if pure else (1 - release.SLACK) * budget.delta  # epsilons and deltas of both noises add up
-    charged = release.paid(
+    charged = release.pay(
         request,
         Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
         plan,
         released=RELEASED,
-        note="confide.baselines.objective_perturbation",
-        assumptions=(() if hiding else EXACT) + ((release.SPHERICAL,) if pure else ()),
+        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.MODEL),
         verbose=verbose,
     )
     slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=FINE)

@@ -108,13 +108,12 @@ def output_perturbation(
         "noise_scale": scale,
         "tolerance": certified,
     }
-    charged = release.paid(
+    charged = release.pay(
         request,
         event,
         plan,
         released=RELEASED,
-        note="confide.baselines.output_perturbation",
-        assumptions=() if noise == "gaussian" else (release.SPHERICAL,),
+        assumptions=(*(() if noise == "gaussian" else (release.SPHERICAL,)), release.MODEL),
         verbose=verbose,
     )
     objective = Objective(

@@ -31,6 +31,7 @@ from confide.inference import plans
 from confide.inference.baselines import aggregation, ensemble, release
 from confide.inference.baselines.ensemble import Lessons, Parts
 from confide.inference.posterior import Posterior
+from confide.inference.spend import Paid
 from confide.mechanism import noise as noises
 from confide.models.inputs import Records, checked_data
 from confide.models.model import Model
@@ -128,13 +129,12 @@ def pate(
         "learning_rate": lessons.learning_rate,
         "student": [student.name, student.settings],
     }
-    paid = release.paid(
+    paid = release.pay(
         request,
         event,
         plan,
         released=event.released(),
-        note="confide.baselines.pate",
-        sentences=(),
+        assumptions=(),
         public=(rows,),
         verbose=verbose,
     )
@@ -201,7 +201,7 @@ def _teachers(records: int, enough: int, given: int | None) -> int:
 
 
 def _votes(
-    model: Model, request: release.Request, paid: release.Paid, count: int, lessons: Lessons, rows: np.ndarray
+    model: Model, request: release.Request, paid: Paid, count: int, lessons: Lessons, rows: np.ndarray
 ) -> np.ndarray:
     """Train the teachers and count their votes. Private."""
     assignment = ensemble.assigned(request.places, count, paid.key("teachers"))

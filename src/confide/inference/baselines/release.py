@@ -1,13 +1,11 @@
 """What the baselines share: one release of parameters, priced and charged before the records are used.
 
-The order is the promise, as in `confide.fit`: everything is checked and priced, then the ledger is charged, then the
-noise gets its key and the records are used. After the charge nothing is refused.
+Everything is checked here and paid for by `spend`, as in `confide.fit`. After the charge nothing is refused.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +13,15 @@ import jax
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, messages
+from confide.inference import messages
 from confide.inference.posterior import Posterior
+from confide.inference.spend import Account, Key, Paid, Purchase, spend
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.inputs import Records, placed
 from confide.models.model import Model
-from confide.privacy import charges, pricing
-from confide.privacy.budget import MECHANISM, Budget, Guarantee
+from confide.privacy import charges
+from confide.privacy.budget import Budget, Guarantee
 from confide.privacy.events import Event
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
@@ -32,10 +31,6 @@ MODEL = "What the model says of one record depends on that record and the parame
 ROUNDED = (
     "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
     "are those of SHAKE-256 with a key of {} bits, and pass for random."
-)
-_GIVEN = (
-    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
-    "from the records and from all settings."
 )
 SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma distribution: no Gaussian is involved."
 
@@ -47,9 +42,8 @@ class Request:
     model: Model
     table: Records
     budget: Budget
-    account: tuple[Ledger, str] | None
-    given: bool
-    source: Any  # a key, or bits of the operating system's
+    account: Account | None
+    key: Key
 
     @property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -76,22 +70,6 @@ class Request:
         return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paid:
-    """What a release may use once it is charged."""
-
-    guarantee: Guarantee
-    plan: dict[str, Any]
-    source: Any
-
-    def key(self, purpose: str) -> jax.Array:
-        """For all that is no noise."""
-        return noises.key_of(noises.separate(self.source, purpose), 0)
-
-    def noise(self, purpose: str) -> Any:
-        return noises.separate(self.source, purpose)
-
-
 def checked(
     model: Model,
     data: Any,
@@ -113,7 +91,7 @@ def checked(
     table = placed(model, data, records)
     if convex:
         model, table = convexity.prepared(model, table)
-    return Request(model=model, table=table, budget=budget, account=account, given=key is not None, source=source)
+    return Request(model=model, table=table, budget=budget, account=account, key=Key(source, key is not None))
 
 
 def needs_delta(budget: Budget, remedy: str) -> float:
@@ -123,61 +101,46 @@ def needs_delta(budget: Budget, remedy: str) -> float:
     return budget.delta
 
 
-def paid(
+def pay(
     request: Request,
     event: Event,
     plan: dict[str, Any],
     *,
     released: str,
-    note: str,
-    assumptions: tuple[str, ...] = (),
-    sentences: tuple[str, ...] = (MODEL,),
+    assumptions: tuple[str, ...] = (MODEL,),
     public: tuple[np.ndarray, ...] = (),
     verbose: bool = True,
 ) -> Paid:
-    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given.
-
-    `public` are arrays that the release depends on beside the records.
-    """
-    budget, model = request.budget, request.model
-    secure = isinstance(request.source, noises.SecureSource)
-    rounded = ROUNDED.format(256 if secure else 64)
-    guarantee = pricing.guarantee(
-        event,
-        delta=budget.delta,
-        neighbours=budget.neighbours,
-        released=released,
-        assumptions=(*assumptions, *sentences, messages.DOMAIN, rounded, *([_GIVEN] if request.given else [])),
-    )
-    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        raise Refused(
-            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: give a larger "
-            "delta"
-        )
-    plan = {
+    """Spend the budget on a release. `public` are arrays that it depends on beside the records."""
+    model, key = request.model, request.key
+    secure = isinstance(key.source, noises.SecureSource)
+    common = {
         "model": model.name,
         "norm_bound": model.linear.norm_bound if model.linear else None,
         "records": request.records,
-        "mechanism": MECHANISM,
         "parameters": request.size,
         "chains": 1,
         "draws": 1,
         "noise": "secure" if secure else "default",
-        **plan,
-        "budget": budget.to_json(),
-        "epsilon": guarantee.epsilon,
     }
-    if verbose:
-        print(_printed(plan, guarantee), file=sys.stderr)
-    source = request.source
-    if request.given:
-        details = {"event": event.to_json(), "settings": model.settings}
-        seen = (*request.data, request.table.present, *public)
-        source = noises.own(source, checkpoints.fingerprint(plan | details, seen))
-    if request.account is not None:
-        charge = charges.made(*request.account, event, note=note)
-        plan |= {"ledger": charges.entry(*request.account, charge)}
-    return Paid(guarantee=guarantee, plan=plan, source=source)
+    purchase = Purchase(
+        event=event,
+        plan=common | plan,
+        released=released,
+        assumptions=(
+            *assumptions,
+            messages.DOMAIN,
+            ROUNDED.format(256 if secure else 64),
+            *([messages.GIVEN] if key.given else []),
+        ),
+        data=(*request.data, request.table.present, *public),
+        details=lambda: {"settings": model.settings},
+        lines=_printed,
+        remedy="give a larger delta",
+        what="release",
+        note=f"confide.baselines.{plan['sampler']}",
+    )
+    return spend(purchase, request.budget, request.account, key, verbose=verbose)
 
 
 def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | None = None) -> Posterior:

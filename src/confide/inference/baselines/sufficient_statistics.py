@@ -238,12 +238,11 @@ def sufficient_statistics_regression(
         "noise_scale": scale,
         "draws": draws,
     }
-    charged = release.paid(
+    charged = release.pay(
         request,
         GaussianRelease(mu=mu, neighbours=budget.neighbours),
         plan,
         released="the noisy statistics, every draw, and anything computed from them",
-        note="confide.baselines.sufficient_statistics_regression",
         verbose=verbose,
     )
     x, y = request.data

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, loop, messages, plans
+from confide.inference import checkpoints, loop, messages, plans, summaries
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, takes
 from confide.inference.plans import Asked, Planned
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import shown
 from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.summaries.runs import Run, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
@@ -128,36 +129,38 @@ def _plant(options: Fit, table: Records) -> Planted | None:
     return planting.planted(model, table, count, flat.size, options.budget.neighbours)
 
 
-def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted | None, given: bool) -> Purchase:
+def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted | None, given: bool) -> Purchase[Run]:
     """The run with what is stored and said of it."""
-    settings = planned.model.settings or {}
-    plan = planned.plan | {name: settings[name] for name in ("prior_scale",) if name in settings}
-    if planted is not None:
-        plan |= {"canaries": planted.count}
-    plan |= {"arrays": [list(array.shape[1:]) for array in table.arrays]}  # public
-    if options.microbatch is not None:
-        plan |= {"microbatch": options.microbatch}
+    summary = summaries.from_json(planned.plan)
+    assert isinstance(summary, Run)
+    summary = replace(
+        summary,
+        prior_scale=(planned.model.settings or {}).get("prior_scale"),
+        canaries=None if planted is None else planted.count,
+        arrays=[list(array.shape[1:]) for array in table.arrays],  # public
+        microbatch=options.microbatch,
+        noise=options.noise,
+    )
     remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
     if isinstance(options.sampler, Descent):
         remedy = "raise noise_multiplier, take fewer steps, or leave it out"
     arrays, job = planned.data.arrays, planned.job
     return Purchase(
         event=planned.event,
-        plan=plan | {"noise": options.noise},
+        summary=summary,
         released=planned.released,
         assumptions=messages.assumed(options.noise, given) + options.assumptions,
         data=(*arrays, planned.data.present),
         details=lambda: {"model": _digest(planned.model, arrays), "work": job.digest()},
         first_state=job.first_state,
-        lines=messages.printed,
         remedy=remedy,
     )
 
 
-def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid) -> Posterior:
+def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run]) -> Posterior:
     """What is paid for."""
     job, until, source = planned.job, planned.until, paid.source
-    guarantee, plan = paid.guarantee, paid.plan
+    guarantee, summary = paid.guarantee, paid.summary
     inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
     data = planned.data if planted is None else planted.with_members(inside)
     spent = None if until is None else lambda step: messages.spent(until(step), guarantee)
@@ -173,7 +176,8 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid) ->
     if planned.finish is not None:
         kept = planned.finish(kept, source)
     if planned.histogram is not None:
-        plan = plan | {"individual": plan["individual"] | planned.histogram(job.seen, source).to_json()}
+        assert isinstance(summary, Steps)
+        summary = summary.with_histogram(planned.histogram(job.seen, source))
     if accounts(options.account).bayesian:
         guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
         _say(options, messages.typical(guarantee))
@@ -182,7 +186,7 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid) ->
     posterior = Posterior(
         draws=_unravelled(planned.model, planned.data.arrays, kept),
         guarantee=guarantee,
-        plan=plan,
+        plan=summary.to_json(),
         model=planned.model if planted is None else options.model,
         canaries=None if planted is None else _told(job, inside, planted.replaced),
         diagnostics=job.diagnostics,

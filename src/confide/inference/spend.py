@@ -11,14 +11,15 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from confide.inference import checkpoints, loop
+from confide.inference import checkpoints, loop, messages
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
+from confide.inference.summaries import Priced
 from confide.mechanism import noise
 from confide.privacy import charges, pricing
 from confide.privacy.budget import MECHANISM, Budget, Guarantee
@@ -26,21 +27,21 @@ from confide.privacy.events import Event
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
+S = TypeVar("S", bound=Priced)
 Account = tuple[Ledger, str]  # the ledger, and the name of the dataset in it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Purchase:
+class Purchase(Generic[S]):
     """A run or a release, decided and not yet paid for."""
 
     event: Event
-    plan: dict[str, Any]  # what is stored and printed of it
+    summary: S  # what is stored and printed of it
     released: str
     assumptions: tuple[str, ...]
     data: tuple[np.ndarray, ...]  # all arrays that it depends on
-    details: Callable[[], dict[str, Any]]  # whatever else decides it and is not in its plan
+    details: Callable[[], dict[str, Any]]  # whatever else decides it and is not in its summary
     first_state: Callable[[], list[np.ndarray]] = list  # where it begins, for a checkpoint
-    lines: Callable[[dict[str, Any], Guarantee], str]  # the plan on the terminal
     remedy: str  # where it costs too much
     what: str = "run"
     note: str = "confide.fit"  # in the ledger
@@ -52,11 +53,11 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paid:
+class Paid(Generic[S]):
     """What may use the records."""
 
     guarantee: Guarantee
-    plan: dict[str, Any]
+    summary: S
     source: Any
     begun: Checkpoint | None = None
 
@@ -69,23 +70,24 @@ class Paid:
 
 
 def spend(
-    purchase: Purchase,
+    purchase: Purchase[S],
     budget: Budget,
     account: Account | None,
     key: Key,
     checkpoint: CheckpointFile | None = None,
     verbose: bool = True,
-) -> Paid:
+) -> Paid[S]:
     """Price, print, fingerprint, write the checkpoint, charge."""
     guarantee = _price(purchase, budget)
-    plan = purchase.plan | {"mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    priced = {"mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
+    summary = replace(purchase.summary, **priced)
     if verbose:
-        print(purchase.lines(plan, guarantee), file=sys.stderr)
+        print(messages.terminal(summary, guarantee), file=sys.stderr)
     resumed = None if checkpoint is None else checkpoint.found
     mark, source = "", key.source
     if checkpoint is not None or key.given:
         details = {"event": purchase.event.to_json(), **purchase.details()}
-        mark = checkpoints.fingerprint(plan | details, purchase.data)
+        mark = checkpoints.fingerprint(summary.to_json() | details, purchase.data)
         if key.given and resumed is None:
             source = noise.own(source, mark)
     begun = None
@@ -95,13 +97,13 @@ def spend(
             mark, lambda: Checkpoint(mark, receipt, secret, key.given, 0, purchase.first_state(), MECHANISM)
         )
     if account is not None:
-        plan |= {"ledger": _charge(purchase, account, begun, checkpoint)}
+        summary = replace(summary, ledger=_charge(purchase, account, begun, checkpoint))
     if begun is not None:
-        plan |= {"run": begun.receipt}
-    return Paid(guarantee=guarantee, plan=plan, source=source, begun=begun)
+        summary = replace(summary, run=begun.receipt)
+    return Paid(guarantee=guarantee, summary=summary, source=source, begun=begun)
 
 
-def _price(purchase: Purchase, budget: Budget) -> Guarantee:
+def _price(purchase: Purchase[Any], budget: Budget) -> Guarantee:
     guarantee = pricing.guarantee(
         purchase.event,
         delta=budget.delta,
@@ -118,7 +120,7 @@ def _price(purchase: Purchase, budget: Budget) -> Guarantee:
 
 
 def _charge(
-    purchase: Purchase, account: Account, begun: Checkpoint | None, checkpoint: CheckpointFile | None
+    purchase: Purchase[Any], account: Account, begun: Checkpoint | None, checkpoint: CheckpointFile | None
 ) -> dict[str, Any]:
     try:
         charge = charges.made(*account, purchase.event, begun, purchase.note)

@@ -35,6 +35,7 @@ from confide import validation
 from confide.inference.baselines import release
 from confide.inference.baselines.minimum import Objective, minimised, tolerance
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.releases import OutputSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.model import Model
@@ -98,20 +99,21 @@ def output_perturbation(
     moved = (shape.gradient_bound + 2 * certified) / strength
     scale = noises.wide(moved / rate, moved, request.size)
     event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
-    plan = {
-        "sampler": "output_perturbation",
-        "method": noise,
-        "clip": clip,
-        "gradient_bound": shape.gradient_bound,
-        "regularisation": strength,
-        "prior_regularisation": shape.strong_convexity,
-        "noise_scale": scale,
-        "tolerance": certified,
-    }
+    summary = release.describe(
+        OutputSummary,
+        request,
+        method=noise,
+        clip=clip,
+        gradient_bound=shape.gradient_bound,
+        regularisation=strength,
+        prior_regularisation=shape.strong_convexity,
+        noise_scale=scale,
+        tolerance=certified,
+    )
     charged = release.pay(
         request,
         event,
-        plan,
+        summary,
         released=RELEASED,
         assumptions=(*(() if noise == "gaussian" else (release.SPHERICAL,)), release.MODEL),
         verbose=verbose,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -16,16 +16,18 @@ from confide import validation
 from confide.inference import messages
 from confide.inference.posterior import Posterior
 from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.summaries.releases import ReleaseSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.inputs import Records, placed
 from confide.models.model import Model
 from confide.privacy import charges
-from confide.privacy.budget import Budget, Guarantee
+from confide.privacy.budget import Budget
 from confide.privacy.events import Event
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
+Kind = TypeVar("Kind", bound=ReleaseSummary)
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
 MODEL = "What the model says of one record depends on that record and the parameters alone."
 ROUNDED = (
@@ -101,21 +103,12 @@ def needs_delta(budget: Budget, remedy: str) -> float:
     return budget.delta
 
 
-def pay(
-    request: Request,
-    event: Event,
-    plan: dict[str, Any],
-    *,
-    released: str,
-    assumptions: tuple[str, ...] = (MODEL,),
-    public: tuple[np.ndarray, ...] = (),
-    verbose: bool = True,
-) -> Paid:
-    """Spend the budget on a release. `public` are arrays that it depends on beside the records."""
-    model, key = request.model, request.key
-    secure = isinstance(key.source, noises.SecureSource)
+def describe(kind: type[Kind], request: Request, **settings: Any) -> Kind:
+    """The summary of a release of this kind, with what all of them have."""
+    model, secure = request.model, isinstance(request.key.source, noises.SecureSource)
     common = {
         "model": model.name,
+        "sampler": kind.name,
         "norm_bound": model.linear.norm_bound if model.linear else None,
         "records": request.records,
         "parameters": request.size,
@@ -123,27 +116,37 @@ def pay(
         "draws": 1,
         "noise": "secure" if secure else "default",
     }
+    return kind(**common | settings)
+
+
+def pay(
+    request: Request,
+    event: Event,
+    summary: Kind,
+    *,
+    released: str,
+    assumptions: tuple[str, ...] = (MODEL,),
+    public: tuple[np.ndarray, ...] = (),
+    verbose: bool = True,
+) -> Paid[Kind]:
+    """Spend the budget on a release. `public` are arrays that it depends on beside the records."""
+    key = request.key
+    rounded = ROUNDED.format(256 if summary.noise == "secure" else 64)
     purchase = Purchase(
         event=event,
-        plan=common | plan,
+        summary=summary,
         released=released,
-        assumptions=(
-            *assumptions,
-            messages.DOMAIN,
-            ROUNDED.format(256 if secure else 64),
-            *([messages.GIVEN] if key.given else []),
-        ),
+        assumptions=(*assumptions, messages.DOMAIN, rounded, *([messages.GIVEN] if key.given else [])),
         data=(*request.data, request.table.present, *public),
-        details=lambda: {"settings": model.settings},
-        lines=_printed,
+        details=lambda: {"settings": request.model.settings},
         remedy="give a larger delta",
         what="release",
-        note=f"confide.baselines.{plan['sampler']}",
+        note=f"confide.baselines.{summary.sampler}",
     )
     return spend(purchase, request.budget, request.account, key, verbose=verbose)
 
 
-def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | None = None) -> Posterior:
+def posterior(request: Request, paid: Paid[Any], draws: np.ndarray, model: Model | None = None) -> Posterior:
     """Flat draws (draws, parameters) as the parameters of the model, in single precision."""
     assert request.model.linear is not None
     outputs = request.model.linear.outputs
@@ -152,29 +155,4 @@ def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | No
     tree = {"weights": shaped[:, :, :columns]}
     if request.model.linear.intercept:
         tree["intercept"] = shaped[:, :, columns]
-    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.plan, model=model or request.model)
-
-
-_TOLD = (
-    *("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip"),
-    *("teachers", "queries", "threshold", "check_noise", "answers", "answer_noise", "figure_noise"),
-)
-
-
-def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
-    settings = [f"{name.replace('_', ' ')} {_short(plan[name])}" for name in _TOLD if plan.get(name) is not None]
-    lines = [
-        f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by "
-        f"{plan['sampler'].replace('_', ' ')}",
-        f"  {', '.join(settings)}",
-        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), of a budget "
-        f"of {plan['budget']['epsilon']:g}",
-    ]
-    raised = plan.get("regularisation", 0.0) / plan.get("prior_regularisation", float("inf"))
-    if raised > 1 + 1e-9:
-        lines.insert(2, f"  the prior is too weak: the regularisation is {raised:.3g} times that of the prior")
-    return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.summary.to_json(), model=model or request.model)

@@ -17,7 +17,8 @@ from shlex import quote
 from typing import Any
 
 from confide.app.runs import interrupted
-from confide.app.runs.request import Request, chosen, kept_accounts
+from confide.app.runs.options import Request
+from confide.app.runs.request import chosen, kept_accounts
 from confide.app.runs.run_records import SCHEMA, Prepared, prepared
 from confide.data import image_schema, schema
 from confide.data.image_schema import PICTURES, Pictures
@@ -125,25 +126,14 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
             made.data,
             budget,
             choice.sampler,
-            clip=choice.clip,
+            key=request.key,
+            ledger=request.ledger,
             account=kept_accounts(request),
             checkpoint=checkpoint,
             progress=progress,
             verbose=verbose,
             assumptions=_assumptions(described, request),
-            records=made.records,
-            steps=request.steps,
-            batch_size=request.batch_size,
-            chains=request.chains,
-            draws=request.draws,
-            burn_in=request.burn_in,
-            microbatch=request.microbatch,
-            key=request.key,
-            ledger=request.ledger,
-            dataset=request.dataset,
-            noise=request.noise,
-            canaries=request.canaries,
-            checkpoint_seconds=request.checkpoint_seconds,
+            **request.settings() | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
         chosen_by = {} if choice.why is None else {"chosen": choice.why}

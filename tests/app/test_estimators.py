@@ -213,11 +213,11 @@ def test_what_no_record_can_be_counts_as_absent(build, monkeypatch):
     """Missing, infinite, of no class: the place stays, and nothing of the record is left in it."""
     seen = []
 
-    def completed(model, data, *more, records, present, **named):
-        seen.append((*data, present, records))
+    def infer(options, present):
+        seen.append((*options.data, present, options.records))
         raise Refused("enough")
 
-    monkeypatch.setattr(confide.app.estimators.fitting, "completed", completed)
+    monkeypatch.setattr(confide.app.estimators.fitting, "infer", infer)
     rows, target = X.copy(), (TARGET if build is linear else THREE if build is softmax else Y).astype(object)
     rows[3, 0], rows[5, 1], rows[8, 0] = np.nan, np.inf, 1e308
     target[11] = np.nan if build is linear else 10**400
@@ -240,12 +240,12 @@ def seen_by(monkeypatch, model, rows, target):
     """What the learning is given: the design, the target, and which records are present."""
     seen = []
 
-    def completed(model, data, *more, present, **named):
-        seen.extend([*data, present])
+    def infer(options, present):
+        seen.extend([*options.data, present])
         raise Refused("enough")
 
     with monkeypatch.context() as patched:
-        patched.setattr(confide.app.estimators.fitting, "completed", completed)
+        patched.setattr(confide.app.estimators.fitting, "infer", infer)
         with pytest.raises(Refused, match="enough"):
             model.fit(rows, target)
     return seen

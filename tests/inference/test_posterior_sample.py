@@ -20,6 +20,7 @@ from confide.app.runs import predictions, run_folder
 from confide.data import encoding, schema, tables
 from confide.inference import loop, plans
 from confide.inference.exact import metropolis, targets
+from confide.inference.options import Fit
 from confide.inference.plans import Asked
 from confide.inference.plans.posterior_sample import affordable_mu
 from confide.mechanism import noise
@@ -453,13 +454,10 @@ def test_softmax_and_a_hybrid_run():
 @pytest.mark.long
 def test_charged_once_and_resumed_to_the_same_draws(tmp_path):
     ledger, place = ledger_of(tmp_path, epsilon=1.0), tmp_path / "checkpoint"
-    asked = Asked(draws=1)
-    settings = {"key": 3, "verbose": False, "progress": False, "checkpoint": place, "ledger": ledger}
-    first = confide.inference.fitting.completed(MODEL, (X, Y), BUDGET, ops(**SHORT), asked, **settings)
-    settings.pop("key")
-    again = confide.inference.fitting.completed(
-        MODEL, (X, Y), BUDGET, ops(**SHORT), asked, **settings
-    )  # goes on from the end
+    settings = {"draws": 1, "verbose": False, "progress": False, "checkpoint": place, "ledger": ledger}
+    asked = Fit(MODEL, (X, Y), BUDGET, ops(**SHORT), **settings)
+    first = confide.inference.fitting.infer(replace(asked, key=3))
+    again = confide.inference.fitting.infer(asked)  # goes on from the end
     assert np.array_equal(first.draws["weights"], again.draws["weights"])
     assert len(ledger.history("patients")) == 1
     with pytest.raises(Refused, match="budget"):

@@ -42,7 +42,8 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from confide import validation
 from confide.data.bounds import Bounds, checked_bounds
 from confide.inference import fitting
-from confide.inference.plans import Asked, bounded_clip
+from confide.inference.options import Fit
+from confide.inference.plans import bounded_clip
 from confide.inference.posterior import BATCH
 from confide.mechanism.noise import Noise
 from confide.models import families
@@ -51,7 +52,6 @@ from confide.models.glm import regression
 from confide.models.model import Model
 from confide.privacy.budget import Budget
 from confide.privacy.events import Neighbours
-from confide.privacy.extra_accounts import accounts
 from confide.privacy.ledger import Ledger
 from confide.samplers import Sampler
 from confide.validation import Refused
@@ -131,23 +131,27 @@ class _PrivateLinear(BaseEstimator):
         if clip is None:
             clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), self.chains)
         _warn_of_repetition(budget, self.ledger is not None)
-        secure = self.noise == "secure"
-        self.posterior_ = fitting.completed(
+        options = Fit(
             model,
             (design, target),
             budget,
             self.sampler,
-            Asked(self.steps, self.batch_size, clip, self.chains, self.draws, self.burn_in, secure, accounts("dp")),
-            key=key,
-            ledger=self.ledger,
+            self.steps,
+            self.batch_size,
+            clip,
+            self.chains,
+            key,
+            self.ledger,
             dataset=self.dataset,
+            draws=self.draws,
+            burn_in=self.burn_in,
             noise=self.noise,
             progress=False,
             verbose=False,
             assumptions=(_DOMAIN, *assumptions),
             records=records,
-            present=present,
         )
+        self.posterior_ = fitting.infer(options, present)
         self.guarantee_ = self.posterior_.guarantee
         self._bounds = bounds
         return bounds.line(self._weights().mean(axis=0))

@@ -8,10 +8,12 @@ run that does not match it is refused.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,17 +83,49 @@ def _draft(path: Path) -> Path:
     return path.with_name(f".{path.name}.draft")
 
 
-def checked_path(path: str | os.PathLike[str] | None) -> Path | None:
+class CheckpointFile(NamedTuple):
+    """Where a run keeps its checkpoint."""
+
+    path: Path
+    found: Checkpoint | None  # of a run that was interrupted, and goes on
+
+    def begin(self, fingerprint: str, first: Callable[[], Checkpoint]) -> Checkpoint:
+        """Write where the run begins, or goes on: before the charge, so that it is charged once however often it is
+        killed."""
+        begun = self.found or first()
+        if begun.fingerprint != fingerprint:
+            raise Refused(
+                f"checkpoint {str(self.path)!r} is of another run: the records or the settings are not those that it "
+                "began with; put them back, or delete it and start afresh, which is charged again"
+            )
+        try:
+            write(self.path, begun)
+        except OSError as error:  # as of a full disk: before the charge
+            with contextlib.suppress(OSError):  # what was written of it holds the key
+                self.abandon()
+            raise Refused(
+                f"checkpoint {str(self.path)!r} cannot be written: {error.strerror}; nothing was charged now"
+            ) from None
+        return begun
+
+    def abandon(self) -> None:
+        """Forget a run that has just begun and was not charged; one that goes on is kept."""
+        if self.found is None:
+            delete(self.path)
+
+
+def open_file(path: str | os.PathLike[str] | None) -> CheckpointFile | None:
+    """Where checkpoints go, and what is there; refused, before anything is paid for, where none can be written."""
     if path is None:
         return None
     validation.instance(str | os.PathLike, checkpoint=path)
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         raise Refused(f"checkpoint {str(path)!r} is a folder or lies in none: give a file in a folder that exists")
-    try:  # whether it can be written, before anything is paid for
+    try:
         _draft(path).unlink(missing_ok=True)
         os.close(os.open(_draft(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         _draft(path).unlink()
     except OSError as error:
         raise Refused(f"checkpoint {str(path)!r} cannot be written: {error.strerror}") from None
-    return path
+    return CheckpointFile(path, read(path))

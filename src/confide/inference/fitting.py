@@ -5,10 +5,7 @@ The order is the promise: everything is checked and priced, then the ledger is c
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-import uuid
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -19,139 +16,70 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, loop, messages, plans
-from confide.inference.plans import Asked
+from confide.inference import checkpoints, loop, messages, plans, summaries
+from confide.inference.checkpoints import Checkpoint, CheckpointFile
+from confide.inference.options import Fit, takes
+from confide.inference.plans import Asked, Planned
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import shown
+from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.summaries.runs import Run, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
+from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Noise, SecureSource
-from confide.models.inputs import checked_data, placed
+from confide.models.inputs import Records, checked_data, placed
 from confide.models.model import Model
-from confide.privacy import charges, pricing
+from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import accounts
-from confide.privacy.ledger import Ledger
 from confide.samplers import Descent, Sampler, sgld
 from confide.validation import Refused
 
 
-def fit(
-    model: Model,
-    data: Any,
-    budget: Budget,
-    sampler: Sampler | None = None,
-    steps: int | None = None,
-    batch_size: int | None = None,
-    clip: float | None = None,
-    chains: int = 1,
-    key: Any = None,
-    ledger: Ledger | str | os.PathLike[str] | None = None,
-    *,
-    dataset: str | None = None,
-    draws: int | None = None,
-    burn_in: int | None = None,
-    noise: Noise = "default",
-    account: Any = "dp",
-    canaries: int | None = None,
-    microbatch: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = loop.CHECKPOINT_SECONDS,
-    progress: bool | None = None,
-    verbose: bool = True,
-    assumptions: tuple[str, ...] = (),
-    records: int | None = None,
-) -> Posterior:
+@takes(Fit)
+def fit(options: Fit) -> Posterior:
     """Fit a model to sensitive data within a privacy budget.
 
     What is left out is planned from the budget. The declared number of records, the shape and type of the arrays and
     all arguments are treated as public. A record with a number that is missing or infinite, or with an outcome that the
     model does not know, counts as absent: `confide.outside(model, data)` shows such rows, to you alone.
-
-    Args:
-        model: from `confide.models`.
-        data: (X, y), arrays with one row per record, scaled by public bounds.
-        budget: the most that may be revealed.
-        sampler: `confide.sgld()` by default.
-        steps: more steps cost time, not privacy: each is made smaller.
-        batch_size: the expected size of a batch; the number of records for full batches.
-        clip: the most that one record may contribute to a gradient sum.
-        chains: K chains cost K times: each step is that much smaller.
-        key: a number that the noise is derived from, with the records and all settings; by default the operating
-            system's. One that anyone knows or guesses voids the guarantee.
-        ledger: charged before the records are used; `dataset` names the entry where the ledger has several.
-        records: how many there are, as declared: by default the number of rows. Everything that is planned, printed or
-            stored follows it, and the data may hold somewhat fewer or more rows than that, as nobody is told.
-        draws: kept from each chain, evenly spaced after `burn_in` steps (half of the run); one point of an optimiser,
-            and from the q of `dpvi` as many as are wanted.
-        noise: "secure" for a cryptographic generator, and sums of whole numbers.
-        account: "dp"; beside it "bayesian" (an estimate for typical people, for your eyes alone, on the guarantee) and
-            "individual" (every record pays for itself), or `confide.Individual(...)` with its settings.
-        canaries: so many are planted, each with probability 1/2, and `posterior.canaries` holds what the run tells of
-            them, for `confide.audit`. The model's own posterior is what it would have been.
-        microbatch: so many records of a batch are looked at together, where the model is none of the linear ones: less
-            memory for fewer. It does not change the guarantee.
-        checkpoint: a file of secrets from which the same call goes on after an interruption.
-        progress: a bar on the terminal; by default where there is one.
-        verbose: print the plan.
-        assumptions: sentences that the guarantee rests on besides its own, for whoever prepared the data.
     """
-    if microbatch is not None:
-        microbatch = validation.count(microbatch=microbatch)
-    asked = Asked(
-        steps, batch_size, clip, chains, draws, burn_in, noise == "secure", accounts(account), microbatch=microbatch
-    )
-    posterior = completed(
-        model,
-        data,
-        budget,
-        sampler,
-        asked,
-        key=key,
-        ledger=ledger,
-        dataset=dataset,
-        noise=noise,
-        canaries=canaries,
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        progress=progress,
-        verbose=verbose,
-        assumptions=assumptions,
-        records=records,
-    )
-    if checkpoint is not None:
-        checkpoints.delete(Path(checkpoint))
+    posterior = infer(options)
+    if options.checkpoint is not None:
+        checkpoints.delete(Path(options.checkpoint))
     return posterior
 
 
-def completed(
-    model: Model,
-    data: Any,
-    budget: Budget,
-    sampler: Sampler | None,
-    asked: Asked,
-    *,
-    key: Any = None,
-    ledger: Ledger | str | os.PathLike[str] | None = None,
-    dataset: str | None = None,
-    noise: Noise = "default",
-    canaries: int | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = loop.CHECKPOINT_SECONDS,
-    progress: bool | None = None,
-    verbose: bool = True,
-    assumptions: tuple[str, ...] = (),
-    records: int | None = None,
-    present: np.ndarray | None = None,
-) -> Posterior:
+def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     """`fit`, with its checkpoint left in place: for callers who delete it when they have stored the posterior.
 
     `present` says which rows of the data hold a record at all.
     """
+    sampler = sgld() if options.sampler is None else options.sampler
+    microbatch = None if options.microbatch is None else validation.count(microbatch=options.microbatch)
+    options = replace(options, sampler=sampler, microbatch=microbatch)
+    account = _check(options)
+    checkpoint = checkpoints.open_file(options.checkpoint)
+    _check_mechanism(checkpoint, account)
+    table = placed(options.model, options.data, options.records, present)
+    planted = _plant(options, table)
+    start, key = _keys(options.noise, options.key, None if checkpoint is None else checkpoint.found)
+    asked = _asked(options)._replace(canaries=planted)
+    model, rows = (options.model, table) if planted is None else (planted.model, planted.data)
+    planned = plans.planned(model, rows, options.budget, sampler, asked, start)
+    purchase = _purchase(options, planned, table, planted, key.given)
+    paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
+    return _run(options, planned, planted, paid)
+
+
+def _check(options: Fit) -> Account | None:
+    """Refuse what no data could make right; the entry in the ledger that will be charged."""
+    budget, sampler = options.budget, options.sampler
     validation.instance(Budget, budget=budget)
-    sampler = sgld() if sampler is None else sampler
     validation.instance(Sampler, sampler=sampler)
-    validation.one_of(noises.NOISES, noise=noise)
+    assert sampler is not None
+    validation.one_of(noises.NOISES, noise=options.noise)
     if sampler.temperature is not None and not sampler.temperature > 0:
         raise Refused("temperature = 0 draws no noise, so it has no guarantee: give a temperature above 0")
     if budget.delta == 0 and sampler.gaussian:
@@ -159,110 +87,117 @@ def completed(
             "delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6, or take "
             "one_posterior_sample('published')"
         )
-    if noise == "secure" and key is not None:
+    if options.noise == "secure" and options.key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
-    validation.positive(checkpoint_seconds=checkpoint_seconds)
-    account = charges.opened(ledger, dataset, budget.neighbours)
-    place = checkpoints.checked_path(checkpoint)
-    table = placed(model, data, records, present)
-    own, count = model, planting.asked(canaries)
-    shapes = [list(array.shape[1:]) for array in table.arrays]  # public
-    if count:
-        flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
-        plans.check_likelihood(model, table, flat, unravel)  # of the model as it was given
-        planted = planting.planted(model, table, count, flat.size, budget.neighbours)
-        model, table, asked = planted.model, planted.data, asked._replace(canaries=planted)
-    resumed = None if place is None else checkpoints.read(place)
-    if place is not None and resumed is not None:
-        _same_mechanism(place, resumed, account)
-    start, source = _keys(noise, key, resumed)
-    given = key is not None if resumed is None else resumed.given
-    planned = plans.planned(model, table, budget, sampler, asked, start)
-    model, table, job, event = planned.model, planned.data, planned.job, planned.event
-    arrays = table.arrays
-    guarantee = pricing.guarantee(
-        event,
-        delta=budget.delta,
-        neighbours=budget.neighbours,
+    validation.positive(checkpoint_seconds=options.checkpoint_seconds)
+    return charges.opened(options.ledger, options.dataset, budget.neighbours)
+
+
+def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None) -> None:
+    """Refuse to go on with noise or sums that are not those that the run began with."""
+    if checkpoint is None or checkpoint.found is None or checkpoint.found.mechanism == MECHANISM:
+        return
+    begun = checkpoint.found
+    raise Refused(
+        f"checkpoint {str(checkpoint.path)!r} was begun under version {begun.mechanism} of the mechanism, and this is "
+        f"version {MECHANISM}, with other noise: {charges.standing(account, begun)}; delete it to start afresh, which "
+        "is charged again, or resume it with the version of confide that began it"
+    )
+
+
+def _asked(options: Fit) -> Asked:
+    return Asked(
+        options.steps,
+        options.batch_size,
+        options.clip,
+        options.chains,
+        options.draws,
+        options.burn_in,
+        options.noise == "secure",
+        accounts(options.account),
+        microbatch=options.microbatch,
+    )
+
+
+def _plant(options: Fit, table: Records) -> Planted | None:
+    """The model and the data with canaries, where there are to be any."""
+    model, count = options.model, planting.asked(options.canaries)
+    if not count:
+        return None
+    flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
+    plans.check_likelihood(model, table, flat, unravel)  # of the model as it was given
+    return planting.planted(model, table, count, flat.size, options.budget.neighbours)
+
+
+def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted | None, given: bool) -> Purchase[Run]:
+    """The run with what is stored and said of it."""
+    summary = summaries.from_json(planned.plan)
+    assert isinstance(summary, Run)
+    summary = replace(
+        summary,
+        prior_scale=(planned.model.settings or {}).get("prior_scale"),
+        canaries=None if planted is None else planted.count,
+        arrays=[list(array.shape[1:]) for array in table.arrays],  # public
+        microbatch=options.microbatch,
+        noise=options.noise,
+    )
+    remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
+    if isinstance(options.sampler, Descent):
+        remedy = "raise noise_multiplier, take fewer steps, or leave it out"
+    arrays, job = planned.data.arrays, planned.job
+    return Purchase(
+        event=planned.event,
+        summary=summary,
         released=planned.released,
-        assumptions=messages.assumed(noise, given) + assumptions,
+        assumptions=messages.assumed(options.noise, given) + options.assumptions,
+        data=(*arrays, planned.data.present),
+        details=lambda: {"model": _digest(planned.model, arrays), "work": job.digest()},
+        first_state=job.first_state,
+        remedy=remedy,
     )
-    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
-        if isinstance(sampler, Descent):
-            remedy = "raise noise_multiplier, take fewer steps, or leave it out"
-        raise Refused(f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: {remedy}")
-    settings = model.settings or {}
-    scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
-    counted = {"canaries": count} if count else {}
-    counted |= {"arrays": shapes} | ({} if asked.microbatch is None else {"microbatch": asked.microbatch})
-    plan: dict[str, Any] = (
-        planned.plan
-        | scale
-        | counted
-        | {"noise": noise, "mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
-    )
-    if verbose:
-        print(messages.printed(plan, guarantee), file=sys.stderr)
-    begun, mark = None, ""
-    if place is not None or key is not None:
-        details = {"event": event.to_json(), "model": _digest(model, arrays), "work": job.digest()}
-        mark = checkpoints.fingerprint(plan | details, (*arrays, table.present))
-        if key is not None and resumed is None:
-            source = noises.own(source, mark)
-    if place is not None:
-        if resumed is not None and resumed.fingerprint != mark:
-            raise Refused(
-                f"checkpoint {str(place)!r} is of another run: the records or the settings are not those that it began "
-                "with; put them back, or delete it and start afresh, which is charged again"
-            )
-        begun = resumed or _first(job, source, mark, given)
-        try:
-            checkpoints.write(place, begun)
-        except OSError as error:  # as of a full disk: before the charge
-            if resumed is None:  # what was written of it holds the key
-                with contextlib.suppress(OSError):
-                    checkpoints.delete(place)
-            raise Refused(
-                f"checkpoint {str(place)!r} cannot be written: {error.strerror}; nothing was charged now"
-            ) from None
-    if account is not None:
-        try:
-            charge = charges.made(*account, event, begun)
-        except Refused:  # an interruption may have come after the charge: then the checkpoint stays
-            if place is not None and resumed is None and not charges.paid(*account, begun):
-                checkpoints.delete(place)
-            raise
-        plan |= {"ledger": charges.entry(*account, charge)}
-    if begun is not None:
-        plan |= {"run": begun.receipt}
-    until = planned.until
+
+
+def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run]) -> Posterior:
+    """What is paid for."""
+    job, until, source = planned.job, planned.until, paid.source
+    guarantee, summary = paid.guarantee, paid.summary
+    inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
+    data = planned.data if planted is None else planted.with_members(inside)
     spent = None if until is None else lambda step: messages.spent(until(step), guarantee)
-    inside = noises.coins(source, count) if count else np.zeros(0, bool)
-    data = table if asked.canaries is None else asked.canaries.with_members(inside)
-    with shown(job.steps, spent, progress) as report:
-        kept = job.execute(data, source, checkpoint=place, resumed=begun, every=checkpoint_seconds, report=report)
+    with shown(job.steps, spent, options.progress) as report:
+        kept = job.execute(
+            data,
+            source,
+            checkpoint=None if options.checkpoint is None else Path(options.checkpoint),
+            resumed=paid.begun,
+            every=options.checkpoint_seconds,
+            report=report,
+        )
     if planned.finish is not None:
         kept = planned.finish(kept, source)
     if planned.histogram is not None:
-        plan["individual"] |= planned.histogram(job.seen, source).to_json()
-    if asked.accounts.bayesian:
+        assert isinstance(summary, Steps)
+        summary = summary.with_histogram(planned.histogram(job.seen, source))
+    if accounts(options.account).bayesian:
         guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
-        if verbose:
-            print(messages.typical(guarantee), file=sys.stderr)
-    found = job.diagnostics
-    if found is not None and verbose:
-        print(messages.hidden(found), file=sys.stderr)
+        _say(options, messages.typical(guarantee))
+    if job.diagnostics is not None:
+        _say(options, messages.hidden(job.diagnostics))
     posterior = Posterior(
-        draws=_unravelled(model, arrays, kept),
+        draws=_unravelled(planned.model, planned.data.arrays, kept),
         guarantee=guarantee,
-        plan=plan,
-        model=own if count else model,
-        canaries=None if asked.canaries is None else _told(job, inside, asked.canaries.replaced),
-        diagnostics=found,
+        plan=summary.to_json(),
+        model=planned.model if planted is None else options.model,
+        canaries=None if planted is None else _told(job, inside, planted.replaced),
+        diagnostics=job.diagnostics,
     )
     planting.fitted(posterior)
     return posterior
+
+
+def _say(options: Fit, text: str) -> None:
+    if options.verbose:
+        print(text, file=sys.stderr)
 
 
 def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
@@ -278,23 +213,6 @@ def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
         spread=float(np.sum(np.square(job.kernel.controls.noise / job.setting.clip))),
         sampling_probability=job.setting.sampling_probability,
         replaced=replaced,
-    )
-
-
-def _first(job: plans.Work, source: Any, mark: str, given: bool) -> checkpoints.Checkpoint:
-    """Where a run begins: written before the charge, so that a run is charged once however often it is killed."""
-    secret = loop.secret(source)
-    return checkpoints.Checkpoint(mark, uuid.uuid4().hex, secret, given, 0, job.first_state(), MECHANISM)
-
-
-def _same_mechanism(place: Path, begun: checkpoints.Checkpoint, account: tuple[Ledger, str] | None) -> None:
-    """Refuse to go on with noise or sums that are not those that the run began with."""
-    if begun.mechanism == MECHANISM:
-        return
-    raise Refused(
-        f"checkpoint {str(place)!r} was begun under version {begun.mechanism} of the mechanism, and this is version "
-        f"{MECHANISM}, with other noise: {charges.standing(account, begun)}; delete it to start afresh, which is "
-        "charged again, or resume it with the version of confide that began it"
     )
 
 
@@ -321,7 +239,7 @@ def sample(
     sampler = sgld() if sampler is None else sampler
     validation.instance(Sampler, sampler=sampler)
     arrays = checked_data(model, data)
-    start, source = _keys("default", key, None)
+    start, (source, _) = _keys("default", key, None)
     asked = Asked(steps, batch_size, None, chains, draws, burn_in)
     job, plan, finish = plans.plain(model, arrays, sampler, asked, start)
     with shown(job.steps, None, progress) as report:
@@ -331,16 +249,17 @@ def sample(
     return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 
-def _keys(noise: Noise, key: Any, resumed: checkpoints.Checkpoint | None) -> tuple[jax.Array, Any]:
+def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:
     """The key of the starting points, and what the run draws from."""
+    given = key is not None if resumed is None else resumed.given
     if noise == "secure":
         source = SecureSource(None if resumed is None else resumed.key)
-        return noises.as_key(int(source.words("start", 0, 0, 1)[0])), source
+        return noises.as_key(int(source.words("start", 0, 0, 1)[0])), Key(source, given)
     if resumed is None:
         whole = noises.as_key(key)
-        return noises.derived(whole, "start"), noises.derived(whole, "run")
-    words = np.frombuffer(resumed.key, np.uint32)
-    return noises.as_key(0), jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+        return noises.derived(whole, "start"), Key(noises.derived(whole, "run"), given)
+    words = jnp.asarray(np.frombuffer(resumed.key, np.uint32))
+    return noises.as_key(0), Key(jax.random.wrap_key_data(words, impl="threefry2x32"), given)
 
 
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from confide import models, validation
 from confide.data import atomic_files as files_on_disk
+from confide.inference import summaries
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -122,7 +123,7 @@ class Posterior:
     @property
     def point(self) -> bool:
         """Whether the draws are points near the mode, whose spread says nothing about the posterior."""
-        return self.plan.get("estimate") == "point"
+        return summaries.from_json(self.plan).point
 
     def __repr__(self) -> str:
         if self.guarantee is None:

@@ -44,6 +44,8 @@ def accounts(account: Any) -> Accounts:
     >>> accounts(["dp", "bayesian"])
     Accounts(bayesian=True, individual=None)
     """
+    if isinstance(account, Accounts):
+        return account
     if isinstance(account, str | Individual):
         account = [account]
     if not isinstance(account, Sequence):

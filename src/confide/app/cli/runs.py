@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from confide.app.cli import audits
-from confide.app.cli.printing import Delimiter, Delta, Encoding, Epsilon, Json, Neighbours, print_json, say
+from confide.app.cli.printing import Delimiter, Encoding, Json, print_json, say
+from confide.app.cli.signature import command
+from confide.app.runs.options import Request
 from confide.validation import Refused
 
 if TYPE_CHECKING:
@@ -27,111 +29,8 @@ NewData = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress bar.")]
 
 
-def fit(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="A CSV or Parquet file, one row per person; or images: an .npz file (x, y), or a folder of folders.",
-            show_default=False,
-        ),
-    ],
-    epsilon: Epsilon,
-    delta: Delta,
-    out: Annotated[Path, typer.Option(help="A new folder; everything in it may be published.")],
-    schema: Annotated[Optional[Path], typer.Option(help="Of a table; see 'confide schema init'.")] = None,
-    classes: Annotated[
-        Optional[str],
-        typer.Option(help="Of images: how many classes, or their names (cat,dog). They are public, and not looked up."),
-    ] = None,
-    shape: Annotated[
-        Optional[str],
-        typer.Option(help="Of images in a folder: 32x32x3. By default the first file's, and others are refused."),
-    ] = None,
-    records: Annotated[
-        Optional[int],
-        typer.Option(help="Declared number of records, which is public; by default the number of rows."),
-    ] = None,
-    target: Annotated[Optional[str], typer.Option(help="The column to predict, if the schema does not say.")] = None,
-    model: Annotated[
-        Optional[str],
-        typer.Option(
-            help="logistic, softmax, linear, poisson, negative-binomial, mlp, or cnn for images; by default as the "
-            "data ask for."
-        ),
-    ] = None,
-    sampler: Annotated[
-        Optional[str],
-        typer.Option(
-            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld; dpvi "
-            "for an approximation, dp_sgd or dp_adam for a point. By default sgld, or langevin where few draws are "
-            "asked for and it is the better use of the budget."
-        ),
-    ] = None,
-    ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,
-    dataset: Annotated[Optional[str], typer.Option(help="Its name in the ledger, if that holds several.")] = None,
-    neighbours: Neighbours = "add-remove",
-    clip: Annotated[Optional[float], typer.Option(help="Most that one record may add to a gradient.")] = None,
-    steps: Annotated[Optional[int], typer.Option(help="Steps of the sampler; more cost time, not privacy.")] = None,
-    batch_size: Annotated[Optional[int], typer.Option(help="Expected size of a Poisson batch.")] = None,
-    chains: Annotated[int, typer.Option(help="Independent chains; K of them cost K times.")] = 1,
-    draws: Annotated[Optional[int], typer.Option(help="Draws to keep of each chain.")] = None,
-    burn_in: Annotated[Optional[int], typer.Option(help="Steps before the first draw; half if not given.")] = None,
-    temperature: Annotated[
-        Optional[float], typer.Option(help="1 samples the posterior; langevin plans its own.")
-    ] = None,
-    prior_scale: Annotated[
-        Optional[float],
-        typer.Option(help="Standard deviation of every weight a priori; 1 by default, less for one private draw."),
-    ] = None,
-    noise_scale: Annotated[
-        Optional[float],
-        typer.Option(help="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
-    ] = None,
-    dispersion: Annotated[
-        Optional[float],
-        typer.Option(help="Negative-binomial: a, where counts of mean m have variance m + a m^2; 1 by default."),
-    ] = None,
-    hidden: Annotated[
-        Optional[str], typer.Option(help="Mlp: hidden units of each layer, as 64,32; 32 if not given.")
-    ] = None,
-    dropout: Annotated[
-        Optional[float], typer.Option(help="Mlp and cnn: share of units that every step leaves out.")
-    ] = None,
-    convolutions: Annotated[
-        Optional[int], typer.Option(help="Cnn: 2 or 4; by default 2 for grey images, 4 for others.")
-    ] = None,
-    microbatch: Annotated[
-        Optional[int], typer.Option(help="Mlp and cnn: records looked at together; fewer take less memory.")
-    ] = None,
-    noise: Annotated[str, typer.Option(help="default, or secure: from a cryptographic generator.")] = "default",
-    account: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            help="dp; beside it bayesian, an estimate for typical people that is printed for you alone, or individual: "
-            "every record pays for itself. Give it once for each.",
-        ),
-    ] = None,
-    stretch: Annotated[
-        Optional[float],
-        typer.Option(help="Individual: budgets that the longest gradients would spend; who has spent one is left out."),
-    ] = None,
-    histogram: Annotated[
-        Optional[float],
-        typer.Option(help="Individual: share of the budget for a histogram of what single records spent."),
-    ] = None,
-    canaries: Annotated[
-        Optional[int],
-        typer.Option(help="Plant so many made-up records, and audit the run by what it tells of them; 1000 are usual."),
-    ] = None,
-    accept_learnt_schema: Annotated[
-        bool, typer.Option("--accept-learnt-schema", help="Take a schema that was filled in from the data.")
-    ] = False,
-    checkpoint_seconds: Annotated[float, typer.Option(help="Time between checkpoints.")] = 20.0,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
+@command(Request, Request.given)
+def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
     """Fit a model to a table or to images within a privacy budget, and write a folder that may be published.
 
     Everything is checked and priced before the ledger is charged and before anything is written. A run that is
@@ -139,50 +38,9 @@ def fit(
     claim is refuted.
     """
     from confide.app.runs import run_folder
-    from confide.data import image_schema
-    from confide.data import schema as schemas
 
-    if "bayesian" in (account or []) and (quiet or as_json):
+    if "bayesian" in request.account and (quiet or as_json):
         raise Refused("--account bayesian prints an estimate for you alone: leave out --quiet and --json, or it")
-    request = run_folder.Request(
-        data=str(data),
-        schema=None if schema is None else schemas.load(schema).to_toml(),
-        classes=None if classes is None else image_schema.declared(classes),
-        shape=None if shape is None else image_schema.shaped(shape),
-        records=records,
-        out=str(out),
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=neighbours,  # type: ignore[arg-type]
-        target=target,
-        model=model,
-        prior_scale=prior_scale,
-        noise_scale=noise_scale,
-        dispersion=dispersion,
-        hidden=None if hidden is None else _layers(hidden),
-        dropout=dropout,
-        convolutions=convolutions,
-        microbatch=microbatch,
-        sampler=sampler,
-        temperature=temperature,
-        steps=steps,
-        batch_size=batch_size,
-        clip=clip,
-        chains=chains,
-        draws=draws,
-        burn_in=burn_in,
-        noise=noise,  # type: ignore[arg-type]
-        account=tuple(account or ["dp"]),
-        stretch=stretch,
-        histogram=histogram,
-        canaries=canaries,
-        ledger=None if ledger is None else str(ledger),
-        dataset=dataset,
-        delimiter=delimiter,
-        encoding=encoding,
-        accept_learnt=accept_learnt_schema,
-        checkpoint_seconds=checkpoint_seconds,
-    )
     try:
         posterior = run_folder.fit(
             request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json)
@@ -190,18 +48,11 @@ def fit(
     except KeyboardInterrupt:
         from confide.app.runs import interrupted
 
-        waits = interrupted.place(out).exists()
-        rest = f"'confide resume {quote(str(out))}' goes on with it" if waits else "nothing was charged"
+        waits = interrupted.place(Path(request.out)).exists()
+        rest = f"'confide resume {quote(request.out)}' goes on with it" if waits else "nothing was charged"
         print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
-    _written(posterior, out, as_json)
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    units = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and int(part) for part in units):
-        raise Refused(f"--hidden {text!r} is no list of layers: give the units of each, such as 64,32")
-    return tuple(map(int, units))
+    _written(posterior, Path(request.out), as_json)
 
 
 def resume(
@@ -258,6 +109,7 @@ def predict(
 ) -> None:
     """Predict the target of new rows or the class of new images, with credible intervals. This costs no budget."""
     from confide.app.runs import predictions
+    from confide.inference import summaries
 
     rows = predictions.predict(
         run, data, out, probability=probability, keep=keep or (), delimiter=delimiter, encoding=encoding
@@ -266,8 +118,9 @@ def predict(
         print_json({"predictions": str(out), "rows": rows})
     else:
         plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))["plan"]
-        one = plan["chains"] * plan["draws"] == 1 or plan.get("estimate") == "point"
-        without = "points have" if plan.get("estimate") == "point" else "one draw gives"
+        point = summaries.from_json(plan).point
+        without = "points have" if point else "one draw gives"
+        one = point or plan["chains"] * plan["draws"] == 1
         with_them = f"; {without} no intervals" if one else f" with {probability:.0%} intervals"
         print(f"{out}: {rows:,} predictions{with_them}.")
 

@@ -20,7 +20,7 @@ from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
-from confide.inference import messages
+from confide.inference import messages, summaries
 from confide.inference.posterior import Posterior
 from confide.models import families
 from confide.privacy.accountants import profile
@@ -144,7 +144,7 @@ def gathered(
             for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
         ],
         promise=list(guarantee.promise()),
-        risk=messages.risky(guarantee, plan),
+        risk=messages.risky(guarantee, plan["records"]),
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
         link="" if family is None else family.effect,
@@ -233,40 +233,10 @@ def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], 
             "There is one draw, and one draw has no interval: each coefficient differs from the posterior mean by as "
             "much as the posterior is wide, which does not show. Further draws would show it, each at its price."
         )
-    if plan["sampler"] == "dpvi":
-        sentences.append(
-            f"The draws are from the {plan['family']} approximation to the posterior that the run has found. What that "
-            "cannot follow does not show, and its spread does not count the noise that was added for privacy; several "
-            "chains show by how much that moves it."
-        )
-    if plan["sampler"] == "ops":
-        sentences.append(
-            "The draws are where hidden Markov chains ended. Whether those had met cannot be shown here, since it "
-            "depends on the records: the guarantee takes the draws for exact."
-        )
-    if little := messages.mostly_prior(plan):
+    summary = summaries.from_json(plan)
+    sentences += summary.remarks()
+    if little := summary.warning():
         warnings.append(little)
-    if "likelihood_power" in plan:
-        sentences.append(
-            f"The likelihood counts to the power {plan['likelihood_power']:.3g}"
-            + (
-                ", in full."
-                if plan["likelihood_power"] >= 1
-                else ": that is what the budget pays for. The draws are as wide as if there were that much less data."
-            )
-        )
-    if plan["sampler"] == "langevin":
-        reached = -math.expm1(-2 * plan["settled"])
-        sentences.append(
-            f"Where the data say nothing, the run has reached {reached:.0%} of the prior's variance; the guarantee "
-            "does not rest on that. Only the released draws left the run, and what came between them was deleted."
-        )
-    elif "diffusion_time" in plan:
-        sentences.append(
-            f"The diffusion time is {plan['diffusion_time']:.4g}: directions in which the log likelihood curves by "
-            f"less than {1 / plan['diffusion_time']:.1g} a record have not settled, and show more of the start than "
-            "of the data."
-        )
     bound = plan.get("norm_bound")
     if plan.get("clip") is not None and bound is not None:
         family = families.BY_NAME.get(plan["model"])

@@ -1,23 +1,22 @@
-"""What is asked of a run on a table or on images, and the model and the sampler that go with it."""
+"""The model, the sampler and the clip that go with what is asked of a run on a table or on images."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from confide import models, samplers, validation
+from confide.app.runs.options import Request
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import plans
-from confide.inference.loop import CHECKPOINT_SECONDS
-from confide.mechanism.noise import Noise
 from confide.models import convexity, families, glm
 from confide.models.family import Family
 from confide.models.model import Model
 from confide.privacy import pricing
 from confide.privacy.budget import Budget
-from confide.privacy.events import SENSITIVITY, Neighbours
+from confide.privacy.events import SENSITIVITY
 from confide.privacy.extra_accounts import Accounts, Individual, accounts
 from confide.validation import Refused
 
@@ -30,50 +29,6 @@ SAMPLERS = (*STEPPING, *DESCENTS, *CONVEX)
 FEW = 10  # draws for which langevin is thought of
 HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """Everything that is asked of a run; None is planned or taken from the schema."""
-
-    data: str
-    out: str
-    epsilon: float
-    delta: float
-    schema: str | None = None  # of a table, as TOML text
-    classes: tuple[str, ...] | None = None  # of images
-    shape: tuple[int, ...] | None = None  # of images: height, width, channels
-    records: int | None = None  # declared; the number of rows in the file by default
-    neighbours: Neighbours = "add-remove"
-    target: str | None = None
-    model: str | None = None
-    prior_scale: float | None = None
-    noise_scale: float | None = None  # in the unit of the target
-    dispersion: float | None = None
-    hidden: tuple[int, ...] | None = None
-    dropout: float | None = None
-    convolutions: int | None = None
-    microbatch: int | None = None
-    sampler: str | None = None
-    temperature: float | None = None
-    steps: int | None = None
-    batch_size: int | None = None
-    clip: float | None = None
-    chains: int = 1
-    draws: int | None = None
-    burn_in: int | None = None
-    noise: Noise = "default"
-    account: tuple[str, ...] = ("dp",)
-    stretch: float | None = None
-    histogram: float | None = None
-    canaries: int | None = None
-    ledger: str | None = None
-    dataset: str | None = None
-    delimiter: str | None = None
-    encoding: str | None = None
-    accept_learnt: bool = False
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    key: int | None = None
 
 
 def kept_accounts(request: Request) -> Accounts:

@@ -16,15 +16,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from confide import validation
 from confide.app.runs import interrupted
-from confide.app.runs.request import Request, chosen, kept_accounts
+from confide.app.runs.options import Request
+from confide.app.runs.request import chosen, kept_accounts
 from confide.app.runs.run_records import SCHEMA, Prepared, prepared
 from confide.data import image_schema, schema
 from confide.data.image_schema import PICTURES, Pictures
 from confide.data.schema import Schema
 from confide.inference import checkpoints, fitting
-from confide.inference.plans import Asked
+from confide.inference.options import Fit
 from confide.inference.posterior import Posterior
 from confide.privacy import charges
 from confide.privacy.budget import Budget
@@ -121,35 +121,21 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
             print(f"confide chooses {choice.why}", file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
-        posterior = fitting.completed(
+        options = Fit(
             choice.model,
             made.data,
             budget,
             choice.sampler,
-            Asked(
-                request.steps,
-                request.batch_size,
-                choice.clip,
-                request.chains,
-                request.draws,
-                request.burn_in,
-                request.noise == "secure",
-                kept_accounts(request),
-                microbatch=None if request.microbatch is None else validation.count(microbatch=request.microbatch),
-            ),
             key=request.key,
             ledger=request.ledger,
-            dataset=request.dataset,
-            noise=request.noise,
-            canaries=request.canaries,
+            account=kept_accounts(request),
             checkpoint=checkpoint,
-            checkpoint_seconds=request.checkpoint_seconds,
             progress=progress,
             verbose=verbose,
             assumptions=_assumptions(described, request),
-            records=made.records,
-            present=made.present,
+            **request.settings() | {"clip": choice.clip, "records": made.records},
         )
+        posterior = fitting.infer(options, made.present)
         chosen_by = {} if choice.why is None else {"chosen": choice.why}
         posterior = replace(posterior, plan=posterior.plan | _described(described) | chosen_by)
         try:

@@ -73,6 +73,7 @@ from confide.inference.baselines import release
 from confide.inference.baselines.minimum import Objective, minimised, tolerance
 from confide.inference.baselines.output_perturbation import RELEASED, regularised
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.releases import ObjectiveSummary
 from confide.mechanism import noise as noises
 from confide.mechanism.exact_rounding import FINE
 from confide.models import convexity
@@ -185,26 +186,26 @@ def objective_perturbation(
         rate = left if pure else mu_of_epsilon(left, HIDING * (1 - release.SLACK) * budget.delta)
         moved = 2 * (certified + scale / FINE * math.sqrt(request.size)) / strength
         hiding = noises.wide(moved / rate, moved, request.size)
-    plan = {
-        "sampler": "objective_perturbation",
-        "method": method,
-        "clip": clip,
-        "gradient_bound": shape.gradient_bound,
-        "smoothness": shape.smoothness,
-        "regularisation": strength,
-        "prior_regularisation": shape.strong_convexity,
-        "noise_scale": scale,
-        "output_noise_scale": hiding or None,
-        "tolerance": certified,
-    }
+    summary = release.describe(
+        ObjectiveSummary,
+        request,
+        method=method,
+        clip=clip,
+        gradient_bound=shape.gradient_bound,
+        smoothness=shape.smoothness,
+        regularisation=strength,
+        prior_regularisation=shape.strong_convexity,
+        noise_scale=scale,
+        output_noise_scale=hiding or None,
+        tolerance=certified,
+    )
     whole = 0.0 if pure else (1 - release.SLACK) * budget.delta  # epsilons and deltas of both noises add up
-    charged = release.paid(
+    charged = release.pay(
         request,
         Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
-        plan,
+        summary,
         released=RELEASED,
-        note="confide.baselines.objective_perturbation",
-        assumptions=(() if hiding else EXACT) + ((release.SPHERICAL,) if pure else ()),
+        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.MODEL),
         verbose=verbose,
     )
     slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=FINE)

@@ -35,6 +35,7 @@ from confide import validation
 from confide.inference.baselines import release
 from confide.inference.baselines.minimum import Objective, minimised, tolerance
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.releases import OutputSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.model import Model
@@ -98,23 +99,23 @@ def output_perturbation(
     moved = (shape.gradient_bound + 2 * certified) / strength
     scale = noises.wide(moved / rate, moved, request.size)
     event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
-    plan = {
-        "sampler": "output_perturbation",
-        "method": noise,
-        "clip": clip,
-        "gradient_bound": shape.gradient_bound,
-        "regularisation": strength,
-        "prior_regularisation": shape.strong_convexity,
-        "noise_scale": scale,
-        "tolerance": certified,
-    }
-    charged = release.paid(
+    summary = release.describe(
+        OutputSummary,
+        request,
+        method=noise,
+        clip=clip,
+        gradient_bound=shape.gradient_bound,
+        regularisation=strength,
+        prior_regularisation=shape.strong_convexity,
+        noise_scale=scale,
+        tolerance=certified,
+    )
+    charged = release.pay(
         request,
         event,
-        plan,
+        summary,
         released=RELEASED,
-        note="confide.baselines.output_perturbation",
-        assumptions=() if noise == "gaussian" else (release.SPHERICAL,),
+        assumptions=(*(() if noise == "gaussian" else (release.SPHERICAL,)), release.MODEL),
         verbose=verbose,
     )
     objective = Objective(

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from dataclasses import replace
 from typing import Any, Literal
 
 import jax
@@ -31,6 +32,8 @@ from confide.inference import plans
 from confide.inference.baselines import aggregation, ensemble, release
 from confide.inference.baselines.ensemble import Lessons, Parts
 from confide.inference.posterior import Posterior
+from confide.inference.spend import Paid
+from confide.inference.summaries.releases import VotesSummary
 from confide.mechanism import noise as noises
 from confide.models.inputs import Records, checked_data
 from confide.models.model import Model
@@ -115,26 +118,25 @@ def pate(
         Lessons(steps=steps, batch_size=batch_size or min(BATCH, most), learning_rate=learning_rate)
         for most in (math.ceil(request.records / count), event.answers)
     )
-    plan = {
-        "sampler": "pate",
-        "teachers": count,
-        **event.fields(),
-        "queries": event.queries or None,
-        "threshold": threshold,
-        "account": account,
-        "public_rows": len(rows),
-        "steps": lessons.steps,
-        "batch_size": lessons.batch_size,
-        "learning_rate": lessons.learning_rate,
-        "student": [student.name, student.settings],
-    }
-    paid = release.paid(
+    summary = release.describe(
+        VotesSummary,
+        request,
+        teachers=count,
+        **event.fields() | {"queries": event.queries or None},
+        threshold=threshold,
+        account=account,
+        public_rows=len(rows),
+        steps=lessons.steps,
+        batch_size=lessons.batch_size,
+        learning_rate=lessons.learning_rate,
+        student=[student.name, student.settings],
+    )
+    paid = release.pay(
         request,
         event,
-        plan,
+        summary,
         released=event.released(),
-        note="confide.baselines.pate",
-        sentences=(),
+        assumptions=(),
         public=(rows,),
         verbose=verbose,
     )
@@ -142,22 +144,15 @@ def pate(
     order = order[: event.queries or event.answers]
     votes = _votes(model, request, paid, count, lessons, rows[order])
     chosen, labelled, noise_key = aggregation.answered(votes, event, threshold, paid.source)
-    plan = paid.plan | {"labelled": {"rows": order[chosen].tolist(), "labels": labelled.tolist()}}
+    summary = replace(paid.summary, labelled={"rows": order[chosen].tolist(), "labels": labelled.tolist()})
     if event.figure_noise is not None:
-        plan["figure"] = aggregation.figured(votes, event, threshold, paid.guarantee, noise_key)
+        figure = aggregation.figured(votes, event, threshold, paid.guarantee, noise_key)
+        summary = replace(summary, figure=figure)
     blank = np.zeros(len(rows), np.float32 if student.linear is not None else request.data[1].dtype)
     if verbose:
-        print(_told(plan), file=sys.stderr)
+        print("\n".join(f"  {line}" for line in summary.outcome()), file=sys.stderr)
     draws = _student(student, (rows, blank), order[chosen], labelled, event.answers, homework, paid.key("student"))
-    return Posterior(draws=draws, guarantee=paid.guarantee, plan=plan, model=student)
-
-
-def _told(plan: dict[str, Any]) -> str:
-    """What came of the vote: public, as it was paid for."""
-    lines = [f"  labelled {len(plan['labelled']['rows'])} of {plan['public_rows']} public rows"]
-    if "figure" in plan:
-        lines.append(f"  {plan['figure']['sentence']}")
-    return "\n".join(lines)
+    return Posterior(draws=draws, guarantee=paid.guarantee, plan=summary.to_json(), model=student)
 
 
 def _public(model: Model, student: Model, table: Records, public: Any) -> np.ndarray:
@@ -201,7 +196,7 @@ def _teachers(records: int, enough: int, given: int | None) -> int:
 
 
 def _votes(
-    model: Model, request: release.Request, paid: release.Paid, count: int, lessons: Lessons, rows: np.ndarray
+    model: Model, request: release.Request, paid: Paid[Any], count: int, lessons: Lessons, rows: np.ndarray
 ) -> np.ndarray:
     """Train the teachers and count their votes. Private."""
     assignment = ensemble.assigned(request.places, count, paid.key("teachers"))

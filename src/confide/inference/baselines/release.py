@@ -1,41 +1,38 @@
 """What the baselines share: one release of parameters, priced and charged before the records are used.
 
-The order is the promise, as in `confide.fit`: everything is checked and priced, then the ledger is charged, then the
-noise gets its key and the records are used. After the charge nothing is refused.
+Everything is checked here and paid for by `spend`, as in `confide.fit`. After the charge nothing is refused.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, messages
+from confide.inference import messages
 from confide.inference.posterior import Posterior
+from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.summaries.releases import ReleaseSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.inputs import Records, placed
 from confide.models.model import Model
-from confide.privacy import charges, pricing
-from confide.privacy.budget import MECHANISM, Budget, Guarantee
+from confide.privacy import charges
+from confide.privacy.budget import Budget
 from confide.privacy.events import Event
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
+Kind = TypeVar("Kind", bound=ReleaseSummary)
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
 MODEL = "What the model says of one record depends on that record and the parameters alone."
 ROUNDED = (
     "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
     "are those of SHAKE-256 with a key of {} bits, and pass for random."
-)
-_GIVEN = (
-    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
-    "from the records and from all settings."
 )
 SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma distribution: no Gaussian is involved."
 
@@ -47,9 +44,8 @@ class Request:
     model: Model
     table: Records
     budget: Budget
-    account: tuple[Ledger, str] | None
-    given: bool
-    source: Any  # a key, or bits of the operating system's
+    account: Account | None
+    key: Key
 
     @property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -76,22 +72,6 @@ class Request:
         return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paid:
-    """What a release may use once it is charged."""
-
-    guarantee: Guarantee
-    plan: dict[str, Any]
-    source: Any
-
-    def key(self, purpose: str) -> jax.Array:
-        """For all that is no noise."""
-        return noises.key_of(noises.separate(self.source, purpose), 0)
-
-    def noise(self, purpose: str) -> Any:
-        return noises.separate(self.source, purpose)
-
-
 def checked(
     model: Model,
     data: Any,
@@ -113,7 +93,7 @@ def checked(
     table = placed(model, data, records)
     if convex:
         model, table = convexity.prepared(model, table)
-    return Request(model=model, table=table, budget=budget, account=account, given=key is not None, source=source)
+    return Request(model=model, table=table, budget=budget, account=account, key=Key(source, key is not None))
 
 
 def needs_delta(budget: Budget, remedy: str) -> float:
@@ -123,64 +103,50 @@ def needs_delta(budget: Budget, remedy: str) -> float:
     return budget.delta
 
 
-def paid(
-    request: Request,
-    event: Event,
-    plan: dict[str, Any],
-    *,
-    released: str,
-    note: str,
-    assumptions: tuple[str, ...] = (),
-    sentences: tuple[str, ...] = (MODEL,),
-    public: tuple[np.ndarray, ...] = (),
-    verbose: bool = True,
-) -> Paid:
-    """Price, print, charge; then the key of the noise, which the records and all settings enter if it was given.
-
-    `public` are arrays that the release depends on beside the records.
-    """
-    budget, model = request.budget, request.model
-    secure = isinstance(request.source, noises.SecureSource)
-    rounded = ROUNDED.format(256 if secure else 64)
-    guarantee = pricing.guarantee(
-        event,
-        delta=budget.delta,
-        neighbours=budget.neighbours,
-        released=released,
-        assumptions=(*assumptions, *sentences, messages.DOMAIN, rounded, *([_GIVEN] if request.given else [])),
-    )
-    if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        raise Refused(
-            f"the release costs epsilon {guarantee.epsilon:.6g} but the budget is {budget.epsilon:g}: give a larger "
-            "delta"
-        )
-    plan = {
+def describe(kind: type[Kind], request: Request, **settings: Any) -> Kind:
+    """The summary of a release of this kind, with what all of them have."""
+    model, secure = request.model, isinstance(request.key.source, noises.SecureSource)
+    common = {
         "model": model.name,
+        "sampler": kind.name,
         "norm_bound": model.linear.norm_bound if model.linear else None,
         "records": request.records,
-        "mechanism": MECHANISM,
         "parameters": request.size,
         "chains": 1,
         "draws": 1,
         "noise": "secure" if secure else "default",
-        **plan,
-        "budget": budget.to_json(),
-        "epsilon": guarantee.epsilon,
     }
-    if verbose:
-        print(_printed(plan, guarantee), file=sys.stderr)
-    source = request.source
-    if request.given:
-        details = {"event": event.to_json(), "settings": model.settings}
-        seen = (*request.data, request.table.present, *public)
-        source = noises.own(source, checkpoints.fingerprint(plan | details, seen))
-    if request.account is not None:
-        charge = charges.made(*request.account, event, note=note)
-        plan |= {"ledger": charges.entry(*request.account, charge)}
-    return Paid(guarantee=guarantee, plan=plan, source=source)
+    return kind(**common | settings)
 
 
-def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | None = None) -> Posterior:
+def pay(
+    request: Request,
+    event: Event,
+    summary: Kind,
+    *,
+    released: str,
+    assumptions: tuple[str, ...] = (MODEL,),
+    public: tuple[np.ndarray, ...] = (),
+    verbose: bool = True,
+) -> Paid[Kind]:
+    """Spend the budget on a release. `public` are arrays that it depends on beside the records."""
+    key = request.key
+    rounded = ROUNDED.format(256 if summary.noise == "secure" else 64)
+    purchase = Purchase(
+        event=event,
+        summary=summary,
+        released=released,
+        assumptions=(*assumptions, messages.DOMAIN, rounded, *([messages.GIVEN] if key.given else [])),
+        data=(*request.data, request.table.present, *public),
+        details=lambda: {"settings": request.model.settings},
+        remedy="give a larger delta",
+        what="release",
+        note=f"confide.baselines.{summary.sampler}",
+    )
+    return spend(purchase, request.budget, request.account, key, verbose=verbose)
+
+
+def posterior(request: Request, paid: Paid[Any], draws: np.ndarray, model: Model | None = None) -> Posterior:
     """Flat draws (draws, parameters) as the parameters of the model, in single precision."""
     assert request.model.linear is not None
     outputs = request.model.linear.outputs
@@ -189,29 +155,4 @@ def posterior(request: Request, paid: Paid, draws: np.ndarray, model: Model | No
     tree = {"weights": shaped[:, :, :columns]}
     if request.model.linear.intercept:
         tree["intercept"] = shaped[:, :, columns]
-    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.plan, model=model or request.model)
-
-
-_TOLD = (
-    *("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip"),
-    *("teachers", "queries", "threshold", "check_noise", "answers", "answer_noise", "figure_noise"),
-)
-
-
-def _printed(plan: dict[str, Any], guarantee: Guarantee) -> str:
-    settings = [f"{name.replace('_', ' ')} {_short(plan[name])}" for name in _TOLD if plan.get(name) is not None]
-    lines = [
-        f"confide plan: {plan['model']} with {plan['parameters']} parameters on {plan['records']} records, by "
-        f"{plan['sampler'].replace('_', ' ')}",
-        f"  {', '.join(settings)}",
-        f"  costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), of a budget "
-        f"of {plan['budget']['epsilon']:g}",
-    ]
-    raised = plan.get("regularisation", 0.0) / plan.get("prior_regularisation", float("inf"))
-    if raised > 1 + 1e-9:
-        lines.insert(2, f"  the prior is too weak: the regularisation is {raised:.3g} times that of the prior")
-    return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.summary.to_json(), model=model or request.model)

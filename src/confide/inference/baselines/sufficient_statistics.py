@@ -48,6 +48,7 @@ import numpy as np
 from confide import models, validation
 from confide.inference.baselines import release
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.releases import StatisticsSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.model import Model
@@ -230,20 +231,20 @@ def sufficient_statistics_regression(
     mu = mu_of_epsilon(budget.epsilon, release.needs_delta(budget, "a baseline with spherical noise")) * (1 - 1e-9)
     moved, columns = sensitivity(budget.neighbours, square, request.places), request.size + 1
     scale = noises.wide(moved / mu, moved, columns * (columns + 1) // 2)
-    plan = {
-        "sampler": "sufficient_statistics_regression",
-        "method": "noise-aware",
-        "outcome_bound": outcome_bound,
-        "residual": residual,
-        "noise_scale": scale,
-        "draws": draws,
-    }
-    charged = release.paid(
+    summary = release.describe(
+        StatisticsSummary,
+        request,
+        method="noise-aware",
+        outcome_bound=outcome_bound,
+        residual=residual,
+        noise_scale=scale,
+        draws=draws,
+    )
+    charged = release.pay(
         request,
         GaussianRelease(mu=mu, neighbours=budget.neighbours),
-        plan,
+        summary,
         released="the noisy statistics, every draw, and anything computed from them",
-        note="confide.baselines.sufficient_statistics_regression",
         verbose=verbose,
     )
     x, y = request.data

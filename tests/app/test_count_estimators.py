@@ -34,9 +34,13 @@ def visits():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [PrivatePoissonRegression, PrivateNegativeBinomialRegression])
-def test_counts_pass_every_check(kind):
-    assert len(conforms(kind(target_bounds=(0, 9), **CHECKED))) > 45
+def test_the_poisson_regression_passes_every_check():
+    assert len(conforms(PrivatePoissonRegression(target_bounds=(0, 9), **CHECKED))) > 45
+
+
+@pytest.mark.long
+def test_the_negative_binomial_regression_passes_every_check():
+    assert len(conforms(PrivateNegativeBinomialRegression(target_bounds=(0, 9), dispersion=0.05, **CHECKED))) > 45
 
 
 def test_arguments_are_those_of_the_family(visits):
@@ -59,13 +63,13 @@ def test_coefficients_are_of_the_logarithm_of_the_mean(visits):
     np.testing.assert_allclose(pickle.loads(pickle.dumps(visits)).predict(X[:5]), visits.predict(X[:5]))
 
 
+@pytest.mark.long
 def test_intervals_know_the_dispersion(visits):
     """A negative binomial's hold what they say; the same posterior read as a Poisson's would be too narrow."""
-    low, high = visits.predict_interval(X, probability=0.8).T
+    low, high = visits.predict_interval(X[:400], probability=0.8).T
     assert np.all(low >= 0)
-    assert 0.78 < np.mean((low <= SPREAD) & (high >= SPREAD)) < 0.93
-    wide = np.mean(high - low)
-    assert wide > 1.3 * np.mean(2 * 1.28 * np.sqrt(MEAN))
+    assert 0.76 < np.mean((low <= SPREAD[:400]) & (high >= SPREAD[:400])) < 0.93
+    assert np.mean(high - low) > 1.3 * np.mean(2 * 1.28 * np.sqrt(MEAN[:400]))
 
 
 def test_counts_are_rounded_and_cut_to_their_bounds():

@@ -139,6 +139,7 @@ def call(tmp_path, monkeypatch, capsys):
 FIT = "confide fit visits.csv --schema schema.toml --epsilon 8 --delta 1e-5 --out run --quiet --steps 600 --draws 50"
 
 
+@pytest.mark.long
 def test_a_run_from_table_to_report(call):
     assert "run/posterior.nc" in call(f"{FIT} --model negative-binomial --dispersion 0.5")
     plan = json.loads(Path("run/plan.json").read_text())

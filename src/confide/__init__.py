@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from confide import audits as audits
     from confide import data as data
     from confide import models as models
-    from confide.app.count_estimators import PrivateNegativeBinomialRegression, PrivatePoissonRegression
     from confide.app.estimators import (
         PrivateLinearRegression,
         PrivateLogisticRegression,
+        PrivateNegativeBinomialRegression,
+        PrivatePoissonRegression,
         PrivateSoftmaxClassifier,
         SpendsBudgetWarning,
     )
@@ -119,8 +120,8 @@ _HOMES = {
     "audits.planted": "audit",
     "audits.threshold": "threshold_attack",
     "audits.verdicts": "Audit",
-    "app.count_estimators": "PrivateNegativeBinomialRegression PrivatePoissonRegression",
-    "app.estimators": "PrivateLinearRegression PrivateLogisticRegression PrivateSoftmaxClassifier SpendsBudgetWarning",
+    "app.estimators": "PrivateLinearRegression PrivateLogisticRegression PrivateNegativeBinomialRegression "
+    "PrivatePoissonRegression PrivateSoftmaxClassifier SpendsBudgetWarning",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -18,8 +18,9 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import confide
-import confide.app.estimators
+import confide.inference.fitting
 from confide import PrivateLinearRegression, PrivateLogisticRegression, PrivateSoftmaxClassifier, Refused
+from confide.app.estimators.linear import REPEATERS
 from confide.data.bounds import checked_bounds
 
 RNG = np.random.default_rng(0)
@@ -217,7 +218,7 @@ def test_what_no_record_can_be_counts_as_absent(build, monkeypatch):
         seen.append((*options.data, present, options.records))
         raise Refused("enough")
 
-    monkeypatch.setattr(confide.app.estimators.fitting, "infer", infer)
+    monkeypatch.setattr(confide.inference.fitting, "infer", infer)
     rows, target = X.copy(), (TARGET if build is linear else THREE if build is softmax else Y).astype(object)
     rows[3, 0], rows[5, 1], rows[8, 0] = np.nan, np.inf, 1e308
     target[11] = np.nan if build is linear else 10**400
@@ -245,7 +246,7 @@ def seen_by(monkeypatch, model, rows, target):
         raise Refused("enough")
 
     with monkeypatch.context() as patched:
-        patched.setattr(confide.app.estimators.fitting, "infer", infer)
+        patched.setattr(confide.inference.fitting, "infer", infer)
         with pytest.raises(Refused, match="enough"):
             model.fit(rows, target)
     return seen
@@ -424,7 +425,7 @@ def test_semi_supervision_and_imputation_warn():
         SelfTrainingClassifier(logistic(classes=[0, 1], steps=20, batch_size=100), max_iter=1).fit(
             X, np.where(X[:, 0] > 90, -1, Y == "ill")
         )
-    assert "sklearn.impute" in confide.app.estimators._REPEATERS
+    assert "sklearn.impute" in REPEATERS
 
 
 def test_a_refused_fit_leaves_the_fitted_estimator_as_it_was(patients):

@@ -17,7 +17,7 @@ import functools
 import inspect
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -204,12 +204,17 @@ def takes(kind: Callable[P, Any]) -> Callable[[Callable[[Any], R]], Callable[P, 
     return decorate
 
 
-def arguments(kind: Any) -> str:
+def arguments(kind: Any, without: Sequence[str] = ()) -> str:
     """Fields with their words, as the arguments of a docstring."""
     own = {each.name: each.metadata["python"] for each in fields(kind)}
-    entries = [f"{name}: {own[name]}" for name in inspect.signature(kind).parameters]
+    entries = [f"{name}: {own[name]}" for name in inspect.signature(kind).parameters if name not in without]
     return "\n".join(textwrap.fill(entry, 112, initial_indent=" " * 4, subsequent_indent=" " * 8) for entry in entries)
 
 
 def names(kind: Any) -> tuple[str, ...]:
     return tuple(each.name for each in fields(kind))
+
+
+def values(kind: type[Settings], options: Settings) -> dict[str, Any]:
+    """What the options have for the fields of this kind, by name."""
+    return {name: getattr(options, name) for name in names(kind)}

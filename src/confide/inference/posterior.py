@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
-import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import models, validation
-from confide.data import atomic_files as files_on_disk
-from confide.inference import summaries
+from confide.inference import posterior_files, summaries
+from confide.inference.posterior_files import Canaries, Stored
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
-FORMAT = 1
-POSTERIOR, GUARANTEE, PLAN, CANARIES = "posterior.nc", "guarantee.json", "plan.json", "canaries.json"
+__all__ = ["Canaries", "Diagnostics", "ExactnessWarning", "NotPrivateWarning", "Posterior"]
+
 BATCH = 2**22  # numbers predicted at once
 
 
@@ -40,37 +38,6 @@ class NotPrivateWarning(UserWarning):
 
 class ExactnessWarning(UserWarning):
     """The chains behind a posterior sample do not seem to have met, and the guarantee takes its draws for exact."""
-
-
-class Canaries(NamedTuple):
-    """Whether each canary was in, and what the noisy sums of the run told of it.
-
-    With s the noise that a step is priced for, c the clip, and x the coordinate of a canary in a noisy sum:
-    """
-
-    inside: np.ndarray
-    scores: np.ndarray  # the higher, the more it looks like being in
-    sums: np.ndarray  # (chains, canaries), sum of x / s over the steps
-    squares: np.ndarray  # (chains, canaries), sum of (x / s)^2
-    pulls: np.ndarray  # (chains, canaries), sum of x / c
-    steps: int
-    spread: float  # sum of (s / c)^2
-    sampling_probability: float
-    replaced: bool  # those that are out pull the other way
-
-    def to_json(self) -> dict[str, Any]:
-        arrays = {name: getattr(self, name).tolist() for name in ("scores", "sums", "squares", "pulls")}
-        return {**self._asdict(), **arrays, "inside": self.inside.astype(int).tolist()}
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Canaries:
-        arrays = {name: np.array(record[name], np.float64) for name in ("scores", "sums", "squares", "pulls")}
-        inside = np.array(record["inside"], bool)
-        shapes = {name: array.shape[-1:] for name, array in arrays.items()} | {"inside": inside.shape}
-        numbers = (record["steps"], record["spread"], record["sampling_probability"])
-        if set(shapes.values()) != {(inside.size,)} or not all(isinstance(number, (int, float)) for number in numbers):
-            raise ValueError("its canaries do not fit together")
-        return cls(**{**record, **arrays, "inside": inside})
 
 
 class Diagnostics(NamedTuple):
@@ -170,7 +137,7 @@ class Posterior:
     def to_arviz(self) -> Any:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
         arviz = load_arviz()
-        variables = {name: np.asarray(array) for name, _, array in _named(self.draws)}
+        variables = {name: np.asarray(array) for name, _, array in posterior_files.named(self.draws)}
         with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
             warnings.filterwarnings("ignore", "More chains", UserWarning)
             data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
@@ -209,66 +176,13 @@ class Posterior:
 
         The folder appears whole or not at all.
         """
-        validation.instance(str | os.PathLike, path=path)
-        folder = Path(path)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise Refused(f"{str(folder)!r} exists: give the name of a new folder")
-        plan = {
-            "format": FORMAT,
-            "plan": self.plan,
-            "model": None if self.model is None else {"name": self.model.name, "settings": self.model.settings},
-            "variables": [[name, route] for name, route, _ in _named(self.draws)],
-        }
-        guarantee = None if self.guarantee is None else self.guarantee.to_json()
-        draft = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-        try:
-            draft.mkdir(parents=True)
-            self.to_arviz().to_netcdf(str(draft / POSTERIOR), engine="h5netcdf")
-            for name, record in ((GUARANTEE, guarantee), (PLAN, plan)):
-                (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
-            if self.canaries is not None:
-                (draft / CANARIES).write_text(json.dumps(self.canaries.to_json(), allow_nan=False) + "\n")
-            for name, text in (files or {}).items():
-                (draft / name).write_text(text, encoding="utf-8")
-            for path in (*draft.iterdir(), draft):
-                files_on_disk.kept(path)
-            draft.replace(folder)
-            files_on_disk.kept(folder.parent)
-        except OSError as error:
-            raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-        return folder
+        stored = Stored(self.draws, self.guarantee, self.plan, self.model, self.canaries)
+        return posterior_files.write(path, stored, self.to_arviz, files or {})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Model | None = None) -> Posterior:
         """The posterior that `save` wrote; give the model again where it was built from your own functions."""
-        import xarray
-
-        validation.instance(str | os.PathLike, path=path)
-        folder = Path(path)
-        try:
-            record = json.loads((folder / PLAN).read_text())
-            if record["format"] != FORMAT:
-                raise Refused(f"{str(folder)!r} has format {record['format']}, this version reads {FORMAT}")
-            with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
-                arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
-            guarantee = json.loads((folder / GUARANTEE).read_text())
-            kept, told = record["model"], folder / CANARIES
-            canaries = Canaries.from_json(json.loads(told.read_text())) if told.exists() else None
-            if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
-                raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
-            return cls(
-                draws=_nested(arrays),
-                guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
-                plan=record["plan"],
-                model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
-                canaries=canaries,
-            )
-        except Refused:
-            raise
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
+        return cls(**posterior_files.read(path, model)._asdict())
 
     def _known(self) -> Model:
         if self.model is None:
@@ -334,27 +248,3 @@ def load_arviz() -> Any:
         warnings.simplefilter("ignore", FutureWarning)
         import arviz
     return arviz
-
-
-def _named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
-    """(name, route, array) of every leaf."""
-    rows = []
-    for keys, array in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        route = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", str(key)))) for key in keys]
-        listed = [isinstance(key, jax.tree_util.SequenceKey) for key in keys]
-        route = [part if in_list else str(part) for part, in_list in zip(route, listed, strict=True)]
-        name = ".".join(map(str, route)).replace("/", ".") or "parameters"
-        taken = {"chain", "draw", *(row[0] for row in rows)}
-        while name in taken:
-            name += "_"
-        rows.append((name, route, array))
-    return rows
-
-
-def _nested(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
-    """Dicts and lists along the routes; a tuple comes back as a list, a named tuple as a dict."""
-    if len(arrays) == 1 and not arrays[0][0]:
-        return arrays[0][1]
-    heads: list[str | int] = list(dict.fromkeys(route[0] for route, _ in arrays))
-    branches = {head: _nested([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
-    return list(branches.values()) if all(isinstance(head, int) for head in heads) else branches

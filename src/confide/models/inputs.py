@@ -178,22 +178,22 @@ def _numbers(column: Any) -> tuple[np.ndarray, bool]:
     kind = getattr(column, "dtype", None)
     if isinstance(kind, np.dtype) and kind.kind != "O":
         return np.asarray(column), kind.kind in "biu"
-    return _doubles(column), getattr(kind, "kind", "O") in "biu"
+    return doubles(column), getattr(kind, "kind", "O") in "biu"
 
 
-def _doubles(column: Any) -> np.ndarray:
-    """In double precision; an integer that is too large for it is infinite, and so outside the domain."""
+def doubles(column: Any) -> np.ndarray:
+    """In double precision, each by itself; an integer that is too large is infinite, and so outside the domain."""
     if hasattr(column, "to_numpy") and hasattr(column, "isna"):  # of pandas
         column = column.astype(object).mask(column.isna(), math.nan).to_numpy(object)
     try:
         return np.asarray(column, np.float64)
-    except OverflowError:
+    except (OverflowError, TypeError):  # a whole number that no double holds, or a missing value of pandas
         objects = np.asarray(column, object)
         return np.array([_double(value) for value in objects.ravel()], np.float64).reshape(objects.shape)
 
 
 def _double(value: Any) -> float:
-    if value is None:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return math.nan
     try:
         return float(value)

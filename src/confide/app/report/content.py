@@ -10,17 +10,16 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from confide import __version__
 from confide.app.report import effects, predictive
-from confide.app.report.effects import AGREED, ENOUGH, Group
+from confide.app.report.diagnostics import of_draws
+from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
 from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
-from confide.inference import messages, summaries
+from confide.inference import messages
 from confide.inference.posterior import Posterior
 from confide.models import families
 from confide.privacy.accountants import profile
@@ -118,17 +117,13 @@ def gathered(
     family = families.BY_NAME.get(plan["model"])
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     groups = list(effects.groups(posterior, schema))
-    warnings, diagnostics = _diagnostics(posterior, groups)
+    warnings, diagnostics = of_draws(posterior, groups)
     by_predictions = False
     if isinstance(schema, Pictures) and not posterior.point:
         by_predictions = True
         worries, sentences = predictive.diagnostics(posterior, schema)
         warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
-    audited = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
-    if made_up is not None:
-        audited.append(evidence(made_up, priced))
-    if audit is not None:
-        audited.append(evidence(audit["audit"], priced, audit["attacks"]))
+    audited = _audits(posterior, priced, audit, made_up)
     return Report(
         title=f"A private posterior for {schema.target}",
         target=schema.target,
@@ -166,6 +161,18 @@ def gathered(
     )
 
 
+def _audits(
+    posterior: Posterior, priced: Any, audit: dict[str, Any] | None, made_up: dict[str, Any] | None
+) -> list[Evidence]:
+    """By canaries, on made-up tables and by records, as far as there are any."""
+    found = [] if posterior.canaries is None else [evidence(planted.audit(posterior).to_json(), priced)]
+    if made_up is not None:
+        found.append(evidence(made_up, priced))
+    if audit is not None:
+        found.append(evidence(audit["audit"], priced, audit["attacks"]))
+    return found
+
+
 def _spending(plan: dict[str, Any]) -> Spending | None:
     found = plan.get("individual", {})
     if "counts" not in found:
@@ -183,80 +190,6 @@ def _spending(plan: dict[str, Any]) -> Spending | None:
 def _after(prior: float, loss: float) -> float:
     """Bayes' rule with a likelihood ratio that is exceeded with probability delta at most."""
     return prior / (prior + (1 - prior) * math.exp(-loss))
-
-
-def _diagnostics(posterior: Posterior, groups: list[Group]) -> tuple[list[str], list[str]]:
-    """(what a reader must know before reading intervals, everything else about the sampler)"""
-    plan, effects = posterior.plan, [effect for group in groups for effect in group.effects]
-    sentences, warnings = [], []
-    remedy = "A longer run needs a larger budget or a smaller clip, not more steps."
-    if effects and all(math.isfinite(effect.effective) for effect in effects):
-        worst = min(effects, key=lambda effect: effect.effective)
-        median = float(np.median([effect.effective for effect in effects]))
-        total = posterior.chains * posterior.size
-        sentences.append(
-            f"Of {total:,} draws, the coefficients are worth {median:,.0f} independent ones at the median and "
-            f"{worst.effective:,.0f} at the least ({worst.name}). {remedy}"
-        )
-        few = sum(effect.effective < ENOUGH for effect in effects)
-        if few and posterior.chains == 1:
-            warnings.append(
-                f"{few} of {len(effects)} coefficients have not been explored within the budget: their intervals are "
-                "too narrow, because one chain cannot show what it has not learnt. Their signs and sizes are rough. "
-                "Several chains (--chains 4) begin apart, so that what they have not learnt shows, at a price."
-            )
-    ratios = [effect.r_hat for effect in effects if effect.r_hat is not None]
-    if ratios:
-        apart = sum(ratio > AGREED for ratio in ratios)
-        sentences.append(
-            f"R-hat over {posterior.chains} chains is at most {max(ratios):.2f}; above {AGREED} they do not agree."
-        )
-        if apart:
-            warnings.append(
-                f"The chains do not agree on {apart} of {len(ratios)} coefficients: the budget did not suffice to "
-                "learn them. Their intervals are wide, since the chains began apart, but with so few chains still "
-                "too narrow."
-            )
-    elif effects and posterior.size > 1:
-        sentences.append("There is one chain, so R-hat cannot be computed.")
-    elif effects:
-        sentences.append("Effective draws and R-hat cannot be computed of single draws.")
-    elif "shape" not in plan:
-        sentences.append("Nothing is computed about the weights of a network: judge it by predictions on other rows.")
-    if posterior.point:
-        warnings.append(
-            f"{plan['sampler']} finds points near the mode of the posterior. They have no spread: how far each "
-            "coefficient may be from the truth does not show, and what several points differ by is the noise alone."
-        )
-    elif posterior.chains * posterior.size == 1:
-        warnings.append(
-            "There is one draw, and one draw has no interval: each coefficient differs from the posterior mean by as "
-            "much as the posterior is wide, which does not show. Further draws would show it, each at its price."
-        )
-    summary = summaries.from_json(plan)
-    sentences += summary.remarks()
-    if little := summary.warning():
-        warnings.append(little)
-    bound = plan.get("norm_bound")
-    if plan.get("clip") is not None and bound is not None:
-        family = families.BY_NAME.get(plan["model"])
-        longest = math.inf if family is None else family.residual_bound * bound
-        if plan["clip"] >= longest * (1 - 1e-9):
-            sentences.append(
-                f"No gradient can be longer than {longest:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."
-            )
-        else:
-            bent = (
-                "labels are hardly touched, but coefficients tend to be larger, and probabilities closer to 0 and 1, "
-                "than without a clip"
-                if plan.get("labels")
-                else "outcomes far from their prediction pull less than they would without a clip"
-            )
-            sentences.append(
-                f"Records whose gradient is longer than the clip of {plan['clip']:.3g} count less, which bends the "
-                f"posterior: {bent}."
-            )
-    return warnings, sentences
 
 
 def _column(column: Column, schema: Schema | Pictures) -> dict[str, Any]:

@@ -157,7 +157,3 @@ class Request(RunSettings):
         found = {name: value for name, value in values.items() if value is not None}
         readers = {each.name: each.metadata.get("read") for each in fields(cls)}
         return cls(**{name: (readers[name] or (lambda same: same))(value) for name, value in found.items()})
-
-    def settings(self) -> dict[str, Any]:
-        """Of the run, by the names that `confide.fit` has for them."""
-        return {each.name: getattr(self, each.name) for each in fields(RunSettings)}

@@ -24,7 +24,7 @@ from confide.data import image_schema, schema
 from confide.data.image_schema import PICTURES, Pictures
 from confide.data.schema import Schema
 from confide.inference import checkpoints, fitting
-from confide.inference.options import Fit
+from confide.inference.options import Fit, RunSettings, values
 from confide.inference.posterior import Posterior
 from confide.privacy import charges
 from confide.privacy.budget import Budget
@@ -133,7 +133,7 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
             progress=progress,
             verbose=verbose,
             assumptions=_assumptions(described, request),
-            **request.settings() | {"clip": choice.clip, "records": made.records},
+            **values(RunSettings, request) | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
         chosen_by = {} if choice.why is None else {"chosen": choice.why}

@@ -18,7 +18,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from confide.app.estimators import PrivateRegressor
+from confide.app.estimators import _PrivateRegressor
 from confide.data.bounds import Bounds
 from confide.mechanism.noise import Noise
 from confide.models import families
@@ -29,7 +29,7 @@ from confide.validation import Refused
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _PrivateCounts(PrivateRegressor):
+class _PrivateCounts(_PrivateRegressor):
     epsilon: float = 1.0
     delta: float = 1e-5
     bounds: Any = None

@@ -321,7 +321,7 @@ class PrivateSoftmaxClassifier(_PrivateClassifier):
     _family = families.Softmax
 
 
-class PrivateRegressor(RegressorMixin, _PrivateLinear):
+class _PrivateRegressor(RegressorMixin, _PrivateLinear):
     """What regressions share: a target within public bounds, and its posterior mean and intervals.
 
     A target that is a number is scaled to [-1, 1]; a count is rounded and cut to its bounds, and stays what it is.
@@ -367,7 +367,7 @@ class PrivateRegressor(RegressorMixin, _PrivateLinear):
         raise NotImplementedError
 
 
-class PrivateLinearRegression(PrivateRegressor):
+class PrivateLinearRegression(_PrivateRegressor):
     """Bayesian linear regression with differential privacy.
 
     Args:

@@ -170,7 +170,8 @@ def _entry(home: str, name: str, thing: Any) -> str:
     lines.append(_paragraphs(_first_paragraph(thing)))
     lines.append(_bullets(inspect.getdoc(thing) or ""))
     kinds = thing.__mro__ if inspect.isclass(thing) else ()
-    own = [kind for kind in kinds if kind is thing or (kind.__module__, kind.__name__[0]) == (thing.__module__, "_")]
+    ours = [kind for kind in kinds if kind.__module__.startswith("confide.")]
+    own = [kind for kind in ours if kind is thing or kind.__name__.startswith("_")]
     methods = {key: value for kind in reversed(own) for key, value in vars(kind).items() if _method(key, value)}
     if methods:
         lines.append(_table(["", ""], [[f"`{key}`", _first_line(value.__doc__)] for key, value in methods.items()]))

@@ -399,7 +399,7 @@ def test_many_parameters_mean_fewer_draws():
             confide.mechanism.noise.as_key(0),
         )
         assert job.kept == draws
-        assert draws == 2**23 // (chains * job.setting.size)
+        assert draws == 2**23 // (chains * job.parameters.dimension)
 
 
 @pytest.mark.long

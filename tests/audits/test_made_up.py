@@ -373,4 +373,4 @@ def test_marked_rows_are_silent_or_as_long_as_the_clip():
     x, labels = built.marked.table(np.array([0.0, 1.0, -1.0]))
     assert x.shape == (3, D)
     assert len(set(labels.tolist())) == 3
-    assert np.allclose(built.job.kernel.controls.noise, built.plain.kernel.controls.noise)
+    assert np.allclose(built.job.kernel.schedule.noise, built.plain.kernel.schedule.noise)

@@ -145,10 +145,10 @@ def test_the_learning_rate_is_free_and_the_noise_is_not(name):
     sampler = getattr(confide, name)
     (slow, cheap), (fast, same) = (job_of(sampler(learning_rate=rate)) for rate in (0.01, 1.0))
     assert cheap == same
-    assert np.all(slow.kernel.controls.noise == fast.kernel.controls.noise)
-    multiplier = slow.kernel.controls.noise[0] / slow.setting.clip
+    assert np.all(slow.kernel.schedule.noise == fast.kernel.schedule.noise)
+    multiplier = slow.kernel.schedule.noise[0] / slow.parameters.clip
     kept, event = job_of(sampler(noise_multiplier=1.5 * multiplier))
-    assert np.allclose(kept.kernel.controls.noise, 1.5 * multiplier * kept.setting.clip)
+    assert np.allclose(kept.kernel.schedule.noise, 1.5 * multiplier * kept.parameters.clip)
     assert confide.guarantee(event, delta=1e-5).epsilon < 0.75
 
 
@@ -266,10 +266,10 @@ def test_canaries_catch_half_the_noise(honest):
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
 
-        def step(state, control, t, oracle):
-            return kernel.step(state, control._replace(noise=0.5 * control.noise), t, oracle)
+        def query(state, control, t, key):
+            return kernel.query(state, control._replace(noise=0.5 * control.noise), t, key)
 
-        return kernel._replace(step=step)
+        return kernel._replace(query=query)
 
     settings = {"canaries": 40, "key": 3, "steps": 400, "batch_size": 100}
     found = fit(sampler=honest, **settings)
@@ -464,7 +464,7 @@ def test_the_clip_is_a_usual_one_where_the_budget_pays_for_it():
     def clip(epsilon, n, sampler):
         model, data = confide.models.logistic_regression(2), (np.zeros((n, 2), np.float32), np.zeros(n, np.float32))
         budget = confide.Budget(epsilon=epsilon, delta=1e-5)
-        return jobs.private_job(model, data, budget, sampler, Asked(), jax.random.key(0))[0].setting.clip
+        return jobs.private_job(model, data, budget, sampler, Asked(), jax.random.key(0))[0].parameters.clip
 
     assert clip(0.5, 30_000, confide.dp_sgd()) == 1.5
     assert clip(0.5, 30_000, confide.sgld()) < 0.5

@@ -13,8 +13,8 @@ import confide
 from confide import Refused, events
 from confide.inference import plans
 from confide.inference.plans import Asked
-from confide.mechanism import noise
-from confide.mechanism.oracle import Oracle
+from confide.mechanism import noise, oracle
+from confide.mechanism.layers import Draw, Observed
 from helpers.contracts import BUDGET, SAMPLERS, job_of, keeps_its_promise
 
 FIVE = {
@@ -69,7 +69,7 @@ def test_half_the_noise_in_the_fisher_information_alone_is_caught(monkeypatch):
 
 def test_a_kernel_that_asks_for_less_than_it_prices_is_caught():
     job, event = job_of(SAMPLERS["sgld"])
-    meek = job.kernel._replace(controls=job.kernel.controls._replace(noise=job.kernel.controls.noise * 0.9))
+    meek = job.kernel._replace(schedule=job.kernel.schedule._replace(noise=job.kernel.schedule.noise * 0.9))
     object.__setattr__(job, "kernel", meek)
     assert not keeps_its_promise(job, event)
 
@@ -99,7 +99,7 @@ def test_the_budget_is_met_and_spent(name, neighbours):
 
 def test_chains_cost_as_many_times_and_the_event_says_so():
     job, event = job_of(SAMPLERS["sgld"], chains=3)
-    alone, _ = job_of(SAMPLERS["sgld"].with_step_size(float(job.kernel.controls.step_size[0])))
+    alone, _ = job_of(SAMPLERS["sgld"].with_step_size(float(job.kernel.schedule.step_size[0])))
     parts, single = event.parts("add-remove"), alone.kernel.event().parts("add-remove")
     assert parts.steps == 3 * single.steps == 3 * 8
     assert np.allclose(parts.noise_multipliers, single.noise_multipliers)
@@ -115,7 +115,7 @@ def test_the_noise_multiplier_is_the_formula():
 def test_wang2015_takes_the_larger_of_two_noises_and_passes_at_alpha():
     steps, alpha = 400, 0.25
     job, _ = job_of(confide.wang2015_sgld(alpha=alpha), steps=steps)
-    controls, q, clip, n = job.kernel.controls, 0.2, 0.5, 300
+    controls, q, clip, n = job.kernel.schedule, 0.2, 0.5, 300
     logs = np.log(2.5 * steps / BUDGET.delta) * np.log(2 / BUDGET.delta)
     theirs = controls.step_size / n
     variance = np.maximum(128 * steps * clip**2 / BUDGET.epsilon**2 * logs * theirs**2, theirs)
@@ -131,10 +131,10 @@ def test_wang2015_takes_the_larger_of_two_noises_and_passes_at_alpha():
 )
 def test_any_schedule_of_step_sizes(schedule):
     job, event = job_of(confide.sgld(step_size=schedule))
-    assert np.allclose(job.kernel.controls.step_size, [float(schedule(t)) for t in range(8)])
+    assert np.allclose(job.kernel.schedule.step_size, [float(schedule(t)) for t in range(8)])
     assert keeps_its_promise(job, event)
     scaled, event = job_of(confide.sgld(schedule=schedule))
-    ratio = scaled.kernel.controls.step_size / job.kernel.controls.step_size
+    ratio = scaled.kernel.schedule.step_size / job.kernel.schedule.step_size
     assert np.allclose(ratio, ratio[0])
     assert confide.guarantee(event, delta=1e-5).epsilon <= 1.0
 
@@ -241,22 +241,18 @@ def stationary(sampler_of, step_size, frozen=None):
     job = plans.plain_job(model, data, sampler, Asked(steps=1, batch_size=len(X)), jax.random.key(0))
     with jax.enable_x64(True):
         arrays = tuple(jnp.asarray(array) for array in data)
-        control = type(job.kernel.controls)(*(column[0] for column in job.kernel.controls))
+        control = type(job.kernel.schedule)(*(column[0] for column in job.kernel.schedule))
+        prepared = job.prepared(arrays)
+        asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
         start = job.kernel.init(jnp.asarray(mean))
 
         def move(vector, standard, control):
             state = start._replace(position=vector[:2])
             if "momentum" in start._fields:
                 state = state._replace(momentum=vector[2:])
-            oracle = Oracle(
-                gradient_sum=job.gradient_sum,
-                data=arrays,
-                reach=None,
-                rows=None,
-                units=standard * noise.GRID,
-                key=jax.random.key(0),
-            )
-            moved = job.kernel.step(state, control, jnp.asarray(10**9), oracle)
+            t, key = jnp.asarray(10**9), jax.random.key(0)
+            draw = Draw(t=t, key=key, rows=None, units=standard * noise.GRID, claimed=control.noise)
+            moved, _ = oracle.step(job.kernel, asked, state, control, draw, Observed())
             return jnp.concatenate([moved.position, getattr(moved, "momentum", jnp.zeros(0))])
 
         size = 4 if "momentum" in start._fields else 2

@@ -245,7 +245,7 @@ def completed(
     if planned.finish is not None:
         kept = planned.finish(kept, source)
     if planned.histogram is not None:
-        plan["individual"] |= planned.histogram(job.seen, source).to_json()
+        plan["individual"] |= planned.histogram(job.observations, source).to_json()
     if asked.accounts.bayesian:
         guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
         if verbose:
@@ -267,7 +267,7 @@ def completed(
 
 def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
-    scores, sums, squares, pulls = np.moveaxis(job.seen.told, 1, 0)
+    scores, sums, squares, pulls = np.moveaxis(job.observations.told, 1, 0)
     return Canaries(
         inside=inside,
         scores=scores.sum(axis=0),
@@ -275,8 +275,8 @@ def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
         squares=squares,
         pulls=pulls,
         steps=job.steps,
-        spread=float(np.sum(np.square(job.kernel.controls.noise / job.setting.clip))),
-        sampling_probability=job.setting.sampling_probability,
+        spread=float(np.sum(np.square(job.kernel.schedule.noise / job.parameters.clip))),
+        sampling_probability=job.parameters.sampling_probability,
         replaced=replaced,
     )
 

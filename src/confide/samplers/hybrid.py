@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Kernel, Setting
+from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.samplers.langevin import Langevin, langevin
 from confide.samplers.posterior_sample import OnePosteriorSample
 from confide.samplers.sampler import Sampler
@@ -59,5 +59,5 @@ def hybrid(then: Sampler | None = None, first: Sampler | None = None, share: flo
     return Hybrid(name="hybrid", build=_in_two_parts, temperature=then.temperature, first=first, then=then, share=share)
 
 
-def _in_two_parts(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def _in_two_parts(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     raise Refused("hybrid() is planned from a budget: use confide.fit, or its parts for a run without a guarantee")

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Kernel, Setting
+from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.samplers.sampler import Sampler
 from confide.validation import Refused
 
@@ -124,7 +124,7 @@ def one_posterior_sample(
     )
 
 
-def _build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def _build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     raise _not_by_itself()
 
 

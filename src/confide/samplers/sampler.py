@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Setting
+from confide.mechanism.kernel import Kernel, MechanismParameters, Schedule
 from confide.privacy import calibration
 from confide.privacy.budget import Budget
 from confide.validation import Refused
 
-Schedule = calibration.Schedule | Callable[[int], Any]
+Decay = calibration.Schedule | Callable[[int], Any]  # how step sizes change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +29,14 @@ class Sampler:
     """
 
     name: str
-    build: Callable[[Sampler, Setting, np.ndarray], Kernel]
+    build: Callable[[Sampler, MechanismParameters, np.ndarray], Kernel]
     step_size: float | Callable[[int], Any] | None = None
-    schedule: Schedule = "fixed"
+    schedule: Decay = "fixed"
     temperature: float = 1.0
     options: dict[str, float] = field(default_factory=dict)
-    prescribe: Callable[[Sampler, Setting, int], np.ndarray] | None = None  # step sizes by a paper's own rule
+    prescribe: Callable[[Sampler, MechanismParameters, int], np.ndarray] | None = (
+        None  # step sizes by a paper's own rule
+    )
     budget: Budget | None = None  # what prescribe needs to know
 
     def __post_init__(self) -> None:
@@ -94,5 +96,5 @@ def _evaluated(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndar
     return values
 
 
-def controls(step_sizes: np.ndarray, noise: np.ndarray, fisher_noise: np.ndarray | None = None) -> Controls:
-    return Controls(step_sizes, noise, np.zeros_like(noise) if fisher_noise is None else fisher_noise)
+def schedule_of(step_sizes: np.ndarray, noise: np.ndarray, fisher_noise: np.ndarray | None = None) -> Schedule:
+    return Schedule(step_sizes, noise, np.zeros_like(noise) if fisher_noise is None else fisher_noise)

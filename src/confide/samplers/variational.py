@@ -38,9 +38,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event
-from confide.samplers.descent import DRIFT, Descent, Moments, kept, public_key
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event
+from confide.samplers.descent import DRIFT, Descent, Moments, kept
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.validation import Refused
 
 FamilyName = Literal["mean-field", "full-rank"]
@@ -70,13 +70,13 @@ class Variational(Descent):
     guide: Any = None
     family: Family | None = None  # once it has met a model
 
-    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+    def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
         return DRIFT / math.sqrt(steps)
 
     def of(self, family: Family) -> Variational:
         return replace(self, family=family)
 
-    def drawn(self, released: np.ndarray, draws: int, dimension: int, key: jax.Array) -> np.ndarray:
+    def drawn(self, released: np.ndarray, draws: int, key: jax.Array) -> np.ndarray:
         """Draws from q, (chains, draws, parameters): post-processing of what was released, (chains, 1, phi)."""
         assert self.family is not None
         draw, chains = self.family.draw, len(released)
@@ -85,9 +85,7 @@ class Variational(Descent):
         def several(phi: jax.Array, keys: jax.Array) -> jax.Array:
             return jax.vmap(lambda phi, keys: jax.vmap(lambda key: draw(phi, key)[0])(keys))(phi, keys)
 
-        found = np.asarray(several(jnp.asarray(released[:, -1]), jax.random.split(key, (chains, draws))))
-        rest = np.zeros((chains, draws, dimension - found.shape[-1]), found.dtype)  # of canaries
-        return np.concatenate([found, rest], axis=-1)
+        return np.asarray(several(jnp.asarray(released[:, -1]), jax.random.split(key, (chains, draws))))
 
     def to_json(self) -> dict[str, Any]:
         family = self.wanted if self.family is None else self.family.name
@@ -99,7 +97,7 @@ def dpvi(
     family: FamilyName = "mean-field",
     learning_rate: float | Callable[[int], Any] | None = None,
     guide: Any = None,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
 ) -> Sampler:
@@ -173,36 +171,37 @@ class State(NamedTuple):
     position: jax.Array  # phi as it is released: the last, or the mean of the second half
     iterate: jax.Array
     moments: Moments
-    rest: jax.Array  # parameters that are no part of q: those of canaries
 
 
-def build(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) -> Kernel:
     assert isinstance(sampler, Variational)
-    family, average, steps, own = sampler.family, sampler.average, rates.size, setting.size
+    family, average, steps, size = sampler.family, sampler.average, rates.size, parameters.dimension
     assert family is not None
-    plan = controls(rates, sampler.noise(setting, steps))
+    schedule = schedule_of(rates, sampler.noise(parameters, steps))
     draw = family.draw
 
     def init(position: jax.Array) -> State:
         """Chains that start apart have their means apart."""
         phi = jnp.asarray(family.start, position.dtype)
         if sampler.guide is None:
-            phi = phi.at[:own].set(position[:own])
+            phi = phi.at[:size].set(position)
         zero = jnp.zeros_like(phi)
-        return State(phi, phi, Moments(zero, zero), position[own:])
+        return State(phi, phi, Moments(zero, zero))
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        key = public_key(oracle, t)
+    def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, Any]:
         with jax.enable_x64(False):
             (theta, log_q), pull = jax.vjp(lambda phi: draw(phi, key), state.iterate.astype(jnp.float32))
-        whole = jnp.concatenate([theta.astype(state.rest.dtype), state.rest])
-        noisy = oracle.gradient(whole, control.noise) / setting.sampling_probability
-        by_theta = (noisy + setting.prior(whole))[:own]
+        theta = theta.astype(state.position.dtype)
+        return Query(theta, control.noise), (theta, log_q, pull)
+
+    def update(state: State, memo: Any, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        theta, log_q, pull = memo
+        by_theta = noisy / parameters.sampling_probability + parameters.prior(theta)
         with jax.enable_x64(False):
             (gradient,) = pull((by_theta.astype(jnp.float32), jnp.ones_like(log_q)))
-        gradient = gradient.astype(state.iterate.dtype) / setting.n
+        gradient = gradient.astype(state.iterate.dtype) / parameters.n
         moments, direction = state.moments.after(gradient, t, FIRST, SECOND)
         iterate = state.iterate - control.step_size * family.rates * direction
-        return State(kept(state.position, iterate, t, steps, average), iterate, moments, state.rest)
+        return State(kept(state.position, iterate, t, steps, average), iterate, moments)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))

@@ -13,8 +13,8 @@ from confide import validation
 from confide.inference.plans import guides
 from confide.inference.plans.setup import Asked
 from confide.mechanism import noise
+from confide.mechanism.kernel import MechanismParameters
 from confide.mechanism.noise import SecureSource
-from confide.mechanism.oracle import Setting
 from confide.models.model import Model
 from confide.samplers import Descent, Sampler, Variational
 from confide.samplers.variational import gaussian
@@ -36,14 +36,16 @@ def asked_of(sampler: Sampler, asked: Asked) -> Asked:
     return asked._replace(draws=sampler.draws if asked.draws is None else asked.draws)
 
 
-def met(sampler: Sampler, model: Model, data: tuple[np.ndarray, ...], setting: Setting, start: np.ndarray) -> Sampler:
+def met(
+    sampler: Sampler, model: Model, data: tuple[np.ndarray, ...], parameters: MechanismParameters, start: np.ndarray
+) -> Sampler:
     """The sampler with the family of its q, where it has one."""
     if not isinstance(sampler, Variational):
         return sampler
     if sampler.guide is None:
-        return sampler.of(gaussian(sampler.wanted, start[: setting.size], setting.n))
-    own = data[:-2] if setting.others else data  # without the marks of canaries
-    return sampler.of(guides.family(sampler.guide, model, own, setting.n))
+        return sampler.of(gaussian(sampler.wanted, start, parameters.n))
+    own = data[:-2] if parameters.canary_rows else data  # without the marks of canaries
+    return sampler.of(guides.family(sampler.guide, model, own, parameters.n))
 
 
 def described(sampler: Sampler, asked: Asked) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def described(sampler: Sampler, asked: Asked) -> dict[str, Any]:
     return {"draws": _draws(asked)} if isinstance(sampler, Variational) else {}
 
 
-def finish(sampler: Sampler, setting: Setting, asked: Asked) -> Callable[[np.ndarray, Any], np.ndarray] | None:
+def finish(sampler: Sampler, asked: Asked) -> Callable[[np.ndarray, Any], np.ndarray] | None:
     """(what was kept, source of randomness) -> draws; None where what is kept are the draws."""
     if not isinstance(sampler, Variational):
         return None
@@ -60,7 +62,7 @@ def finish(sampler: Sampler, setting: Setting, asked: Asked) -> Callable[[np.nda
         own = noise.separate(source, "draws")
         if isinstance(own, SecureSource):
             own = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(own.key[:8], np.uint32)), impl="threefry2x32")
-        return sampler.drawn(kept, _draws(asked), setting.dimension, own)
+        return sampler.drawn(kept, _draws(asked), own)
 
     return draws
 

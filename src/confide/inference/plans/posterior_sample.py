@@ -70,7 +70,7 @@ class SampleJob:
         return self.chains.warmup + self.chains.samples
 
     @property
-    def seen(self) -> None:
+    def observations(self) -> None:
         return None
 
     def digest(self) -> str:

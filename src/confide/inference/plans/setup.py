@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from confide.inference.posterior import Diagnostics
 from confide.mechanism import noise
 from confide.mechanism.canaries import Planted
-from confide.mechanism.observers import Seen
+from confide.mechanism.oracle import Observations
 from confide.models.inputs import Records
 from confide.models.model import Model
 from confide.models.tapes import Tape
@@ -51,7 +51,7 @@ class Work(Protocol):
         ...
 
     @property
-    def seen(self) -> Seen | None:
+    def observations(self) -> Observations | None:
         """What was noted about single records, once it has run; private."""
         ...
 
@@ -76,7 +76,9 @@ class Planned(NamedTuple):
     plan: dict[str, Any]  # what is stored and printed of it
     until: Callable[[int], Event] | None  # what it would have cost had it ended after so many steps
     released: str = EVERY_ITERATE
-    histogram: Callable[[Seen | None, Any], Histogram] | None = None  # (what was noted, source of noise) -> release
+    histogram: Callable[[Observations | None, Any], Histogram] | None = (
+        None  # (what was noted, source of noise) -> release
+    )
     finish: Callable[[np.ndarray, Any], np.ndarray] | None = None  # (what was kept, source) -> draws, where they differ
 
 

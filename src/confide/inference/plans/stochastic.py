@@ -24,9 +24,10 @@ from confide.inference.plans.estimates import SAMPLES
 from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
+from confide.mechanism.canary_scores import CanaryTest
 from confide.mechanism.clipping import clipped_sum, whole_chunks
-from confide.mechanism.observers import Game, Watch
-from confide.mechanism.oracle import Kernel, Setting, gaussian_event, lost, noise_multipliers
+from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, lost, noise_multipliers
+from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
 from confide.privacy import calibration, events
@@ -48,7 +49,7 @@ LEAST = 1e-6  # how far all steps together can carry a parameter
 
 class Parts(NamedTuple):
     model: Model
-    setting: Setting
+    parameters: MechanismParameters
     unravel: Callable[[Any], Any]
     starts: np.ndarray
     steps: int
@@ -86,13 +87,13 @@ def _private(
     planned = planned if asked.accounts.individual is None else clips.long
     clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
     parts, data = _parts(model, records, asked, clip, key), records.arrays
-    setting = parts.setting
-    q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
-    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
+    parameters = parts.parameters
+    q, sampler = parameters.sampling_probability, replace(sampler, budget=budget)
+    sampler = descents.met(sampler, model, data, parameters, parts.starts[0])
     buffer, overflowing, reserved = None, None, 0.0
     if q < 1:
-        buffer = whole_chunks(batches.fitting_buffer(setting.rows, q, steps * chains, budget.delta))
-        overflow = batches.overflow(setting.rows, q, buffer, steps)
+        buffer = whole_chunks(batches.fitting_buffer(parameters.rows, q, steps * chains, budget.delta))
+        overflow = batches.overflow(parameters.rows, q, buffer, steps)
         if overflow > 0:
             overflowing = events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
             reserved = overflowing.parts(budget.neighbours).failure
@@ -102,41 +103,41 @@ def _private(
         sizes, final = np.ones(steps), sampler.noise_multiplier is not None
         sampler = sampler if final else sampler.with_multiplier(1.0)
     elif sampler.prescribe is not None and sampler.step_size is None:
-        sizes, final = sampler.prescribe(sampler, setting, steps), True
+        sizes, final = sampler.prescribe(sampler, parameters, steps), True
     else:
         sizes, final = sampler.step_sizes(steps)
     share = None
     if wanted is not None:
-        share = individual.share(wanted, left, setting, _unit(sampler, setting, sizes), chains)
+        share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
     if isinstance(sampler, Descent):
         if not final:
-            spare = share.factor if share is not None else _allowed(sampler, setting, sizes, chains, left, beside)
+            spare = share.factor if share is not None else _allowed(sampler, parameters, sizes, chains, left, beside)
             sampler = sampler.with_multiplier(1 / math.sqrt(spare))
-        sizes = sampler.learning_rates(setting, steps, lambda: LARGEST / setting.clip)
+        sizes = sampler.learning_rates(parameters, steps, lambda: LARGEST / parameters.clip)
     elif not final and share is not None:
-        sizes = sizes * min(share.factor, LARGEST / setting.clip / float(np.max(sizes)))
+        sizes = sizes * min(share.factor, LARGEST / parameters.clip / float(np.max(sizes)))
     elif not final:
-        sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
-    kernel = sampler.build(sampler, setting, sizes)
-    if asked.accounts != Accounts() and np.any(kernel.controls.fisher_noise > 0):
+        sizes = sizes * _factor(sampler, parameters, sizes, chains, left, beside)
+    kernel = sampler.build(sampler, parameters, sizes)
+    if asked.accounts != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
-    _fits(buffer or setting.rows, float(np.min(kernel.controls.noise)) / setting.clip)
+    _fits(buffer or parameters.rows, float(np.min(kernel.schedule.noise)) / parameters.clip)
     if share is not None:  # from the noise that will be drawn
         stretch = wanted.stretch if final and wanted is not None else None
-        filtered = individual.filtered(share, stretch, left, setting, kernel.controls.noise, chains)
+        filtered = individual.filtered(share, stretch, left, parameters, kernel.schedule.noise, chains)
     event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
     if filtered is None and chains > 1:
         event = events.compose(event, repeats=chains)
-    watch = Watch(
+    observers = Observers(
         samples=SAMPLES if asked.accounts.bayesian else 0,
         filter=None if filtered is None else filtered.filter,
-        game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
+        canaries=None if asked.canaries is None else _canary_test(asked.canaries, parameters, kernel),
     )
-    job = _job(parts, data, kernel, buffer, asked.microbatch, watch)
+    job = _job(parts, data, kernel, buffer, asked.microbatch, observers)
     return job, event, None if filtered is None else filtered.histogram, sampler
 
 
@@ -164,18 +165,20 @@ def _fits(rows: int, multiplier: float) -> None:
         )
 
 
-def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
+def _canary_test(canaries: Planted, parameters: MechanismParameters, kernel: Kernel) -> CanaryTest:
     """How canaries are scored."""
-    if np.any(kernel.controls.fisher_noise > 0):
+    if np.any(kernel.schedule.fisher_noise > 0):
         raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
-    if setting.clip > LONGEST:
-        raise Refused(f"canaries: clip = {setting.clip:g} is near the length of their gradients: at most {LONGEST:g}")
-    return Game(
+    if parameters.clip > LONGEST:
+        raise Refused(
+            f"canaries: clip = {parameters.clip:g} is near the length of their gradients: at most {LONGEST:g}"
+        )
+    return CanaryTest(
         first=canaries.first,
         apart=canaries.apart,
         count=canaries.count,
-        sampling_probability=setting.sampling_probability,
-        clip=setting.clip,
+        sampling_probability=parameters.sampling_probability,
+        clip=parameters.clip,
         replaced=canaries.replaced,
     )
 
@@ -191,7 +194,8 @@ def planned(
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
     plan = described(model, sampler, job) | descents.described(sampler, asked)
-    wanted, finish = asked.accounts.individual, descents.finish(sampler, job.setting, asked)
+    wanted, finish = asked.accounts.individual, descents.finish(sampler, asked)
+    finish = finish if asked.canaries is None else _with_canaries(finish, job.parameters.canary_coordinates)
     if wanted is None:
         return Planned(model, records, job, event, plan, lambda step: until(job, step), finish=finish)
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
@@ -200,25 +204,37 @@ def planned(
     return Planned(model, records, job, event, plan, None, event.released(), binning.released, finish)
 
 
+def _with_canaries(
+    finish: Callable[[np.ndarray, Any], np.ndarray] | None, coordinates: int
+) -> Callable[[np.ndarray, Any], np.ndarray]:
+    """Draws in the parameters of the model with canaries, whose own stay at 0."""
+
+    def finished(kept: np.ndarray, source: Any) -> np.ndarray:
+        draws = kept if finish is None else finish(kept, source)
+        return np.concatenate([draws, np.zeros((*draws.shape[:-1], coordinates), draws.dtype)], axis=-1)
+
+    return finished
+
+
 def until(job: Job, step: int) -> Event:
     """The first steps of the run."""
-    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-    return events.compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+    so_far = type(job.kernel.schedule)(*(column[:step] for column in job.kernel.schedule))
+    return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
 
 
 def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
     """The plan of a run by steps, as it is stored."""
-    setting, sizes = job.setting, job.kernel.controls.step_size
+    parameters, sizes = job.parameters, job.kernel.schedule.step_size
     length = {} if isinstance(sampler, Descent) else {"diffusion_time": float(sizes.sum())}
     return {
         "model": model.name,
         **sampler.to_json(),
-        "records": setting.n,
-        "parameters": setting.size,
+        "records": parameters.n,
+        "parameters": parameters.dimension,
         "steps": job.steps,
         "chains": job.chains,
-        "batch_size": round(setting.expected_batch),
-        "clip": None if np.isinf(setting.clip) else setting.clip,
+        "batch_size": round(parameters.expected_batch),
+        "clip": None if np.isinf(parameters.clip) else parameters.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
         **length,
@@ -238,20 +254,20 @@ def plain(
 ) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
     """The same, with its plan, and how draws are made of what it keeps."""
     parts = _parts(model, as_records(data), descents.asked_of(sampler, asked), math.inf, key)
-    setting, steps = parts.setting, parts.steps
-    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
+    parameters, steps = parts.parameters, parts.steps
+    sampler = descents.met(sampler, model, data, parameters, parts.starts[0])
     if isinstance(sampler, Descent):
-        sizes = sampler.learning_rates(setting, steps, lambda: _gentle(model, data, parts))
+        sizes = sampler.learning_rates(parameters, steps, lambda: _gentle(model, data, parts))
     else:
         sizes, final = sampler.step_sizes(steps)
         if not final:
             sizes = sizes * _gentle(model, data, parts)
-    q = setting.sampling_probability
+    q = parameters.sampling_probability
     rare = 1e-12 / (steps * len(parts.starts))
-    buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
-    job = _job(parts, data, sampler.build(sampler, setting, sizes), buffer, asked.microbatch)
+    buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
+    job = _job(parts, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
     plan = described(model, sampler, job) | descents.described(sampler, asked)
-    return job, plan, descents.finish(sampler, setting, asked)
+    return job, plan, descents.finish(sampler, asked)
 
 
 def _job(
@@ -260,22 +276,22 @@ def _job(
     kernel: Any,
     buffer: int | None,
     microbatch: int | None,
-    watch: Watch | None = None,
+    observers: Observers | None = None,
 ) -> Job:
-    setting, common = parts.setting, 0
+    parameters, common = parts.parameters, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
-        expected = setting.rows * setting.sampling_probability
+        expected = parameters.rows * parameters.sampling_probability
         common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
     return Job(
         kernel=kernel,
-        setting=setting,
+        parameters=parameters,
         gradient_sum=clipped_sum(
             parts.model,
-            setting.clip,
+            parameters.clip,
             parts.unravel,
-            buffer or setting.rows,
+            buffer or parameters.rows,
             common,
-            size=setting.dimension,
+            size=parameters.coordinates,
             example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
             at_a_time=microbatch,
         ),
@@ -283,52 +299,62 @@ def _job(
         burn_in=parts.burn_in,
         thin=parts.thin,
         buffer=buffer,
-        watch=watch or Watch(),
+        observers=observers or Observers(),
     )
 
 
-def _unit(sampler: Sampler, setting: Setting, sizes: np.ndarray) -> np.ndarray:
+def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) -> np.ndarray:
     """Noise multipliers of these step sizes, without what rounding to the grid takes."""
-    return noise_multipliers(setting, sampler.build(sampler, setting, sizes).controls, rounded=False)
+    return noise_multipliers(parameters, sampler.build(sampler, parameters, sizes).schedule, rounded=False)
 
 
 def _factor(
-    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
+    sampler: Sampler,
+    parameters: MechanismParameters,
+    sizes: np.ndarray,
+    chains: int,
+    budget: Budget,
+    beside: Event | None,
 ) -> float:
     """The largest number that the step sizes may be multiplied by."""
-    allowed = _allowed(sampler, setting, sizes, chains, budget, beside)
-    if allowed * float(np.sum(sizes)) * setting.clip < LEAST:
+    allowed = _allowed(sampler, parameters, sizes, chains, budget, beside)
+    if allowed * float(np.sum(sizes)) * parameters.clip < LEAST:
         largest = allowed * float(np.max(sizes))
         raise Refused(
             f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
             "raise the budget, lower the clip, or collect more records"
         )
-    return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
+    return min(allowed, LARGEST / parameters.clip / float(np.max(sizes)))
 
 
 def _allowed(
-    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
+    sampler: Sampler,
+    parameters: MechanismParameters,
+    sizes: np.ndarray,
+    chains: int,
+    budget: Budget,
+    beside: Event | None,
 ) -> float:
     """What the squares of the noise may be divided by."""
-    controls = sampler.build(sampler, setting, sizes).controls
-    unit = noise_multipliers(setting, controls, rounded=False)
+    schedule = sampler.build(sampler, parameters, sizes).schedule
+    unit = noise_multipliers(parameters, schedule, rounded=False)
     equal = bool(np.all(unit == unit[0]))
     factor = calibration.calibrate_noise(
         epsilon=budget.epsilon,
         delta=budget.delta,
         neighbours=budget.neighbours,
-        sampling_probability=setting.sampling_probability,
+        sampling_probability=parameters.sampling_probability,
         steps=chains * unit.size,
         profile=None if equal else np.tile(unit, chains),
         beside=beside,
     )
-    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(setting, controls))
+    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(parameters, schedule))
     return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
 
 
 def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
     """A tenth over the mean squared gradient at the start, a fair curvature. It looks at records, as `sample` may."""
-    few = max(8, min(1000, 2**24 // parts.setting.dimension))  # as many gradients are held
+    few = max(8, min(1000, 2**24 // parts.parameters.dimension))  # as many gradients are held
     some = tuple(jnp.asarray(array[:few]) for array in data)
     gradient = jax.grad(lambda flat, *row: model.log_likelihood(parts.unravel(flat), *row))
     every = jax.vmap(gradient, (None, *[0] * len(some)))
@@ -343,30 +369,35 @@ def _parts(model: Model, records: Records, asked: Asked, clip: float, key: jax.A
     steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
-    own = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
-    most = min(DRAWS, max(FEWEST, KEPT // (own * chains)))
+    size = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
+    most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))
     burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
     check_likelihood(model, records, flat, unravel)
-    starts = [np.asarray(start(model, data, k, chains), np.float64) for k in keys]
+    starts = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
+    rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
+
+    def log_prior(own: jax.Array) -> jax.Array:
+        return model.log_prior(unravel(jnp.concatenate([own, rest]) if rest.size else own))
 
     def prior(position: jax.Array) -> jax.Array:
         with jax.enable_x64(False):
-            gradient = -jax.grad(lambda flat: model.log_prior(unravel(flat)))(position.astype(jnp.float32))
+            gradient = -jax.grad(log_prior)(position.astype(jnp.float32))
         return gradient.astype(jnp.float64)
 
-    others = 0 if asked.canaries is None else asked.canaries.count
-    setting = Setting(
+    canaries = 0 if asked.canaries is None else asked.canaries.count
+    rounding = noise.NONE if math.isinf(clip) else noise.CONTRIBUTIONS if asked.secure else noise.SUMS
+    parameters = MechanismParameters(
         n=n,
-        capacity=records.places - others,
+        capacity=records.places - canaries,
         sampling_probability=batch / n,
         clip=clip,
-        dimension=flat.size,
+        dimension=size,
         prior=prior,
-        secure=asked.secure,
-        others=others,
-        own=None if asked.canaries is None else asked.canaries.first,
+        rounding=rounding,
+        canary_rows=canaries,
+        canary_coordinates=flat.size - size,
     )
-    return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
+    return Parts(model, parameters, unravel, np.stack(starts), steps, burn_in, thin)
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from confide.inference import loop
 from confide.inference import plans as jobs
 from confide.inference.plans import Asked
 from confide.samplers import descent, variational
+from confide.samplers import variational_families as families
 from helpers.contracts import BUDGET, DATA, job_of
 from helpers.fits import MODEL, X, Y, fit
 
@@ -120,7 +121,7 @@ def test_the_gaussian_posterior_is_found(family):
 def test_draws_and_densities_of_a_family(family):
     """log q by hand, and its gradient at what is drawn with phi held."""
     size = 3
-    chosen = variational.gaussian(family, np.array([1.0, 2.0, 3.0]), 81)
+    chosen = families.gaussian(family, np.array([1.0, 2.0, 3.0]), 81)
     phi = jnp.asarray(chosen.start + np.random.default_rng(0).normal(size=chosen.start.size) * 0.1, jnp.float32)
     factor = np.eye(size)
     if family == "full-rank":
@@ -452,7 +453,10 @@ def test_a_guide_that_has_met_records_is_refused():
         (lambda: confide.dpvi("full-rank", guide=by_hand), "a guide is a family of its own"),
         (lambda: confide.hybrid(confide.dp_sgd()), "then = dp_sgd does not go on from a draw"),
         (lambda: confide.hybrid(first=confide.dpvi()), "first = dpvi is not one private draw"),
-        (lambda: variational.gaussian("full-rank", np.zeros(variational.MOST + 1), 10), "is too large"),
+        (
+            lambda: families.gaussian("full-rank", np.zeros(families.MOST + 1), 10),
+            "is too large",
+        ),
     ],
 )
 def test_refusals(call, said):

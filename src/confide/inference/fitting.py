@@ -32,7 +32,7 @@ from confide.privacy import charges, pricing
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import accounts
 from confide.privacy.ledger import Ledger
-from confide.samplers import Descent, Sampler, sgld
+from confide.samplers import Sampler, sgld
 from confide.validation import Refused
 
 
@@ -188,10 +188,9 @@ def completed(
         assumptions=messages.assumed(noise, given) + assumptions,
     )
     if guarantee.epsilon > budget.epsilon * (1 + 1e-6):
-        remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
-        if isinstance(sampler, Descent):
-            remedy = "raise noise_multiplier, take fewer steps, or leave it out"
-        raise Refused(f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: {remedy}")
+        raise Refused(
+            f"the run costs epsilon {guarantee.epsilon:.4g} but the budget is {budget.epsilon:g}: {sampler.remedy}"
+        )
     settings = model.settings or {}
     scale = {"prior_scale": settings["prior_scale"]} if "prior_scale" in settings else {}
     counted = {"canaries": count} if count else {}

@@ -38,11 +38,10 @@ import numpy as np
 
 from confide import validation
 from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event, mean_gradient
-from confide.samplers.sampler import Decay, Sampler, schedule_of
+from confide.samplers.sampler import LARGEST, Decay, Sampler, schedule_of
 from confide.validation import Refused
 
 DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
-LARGEST = 1.0  # learning rate times clip
 FLOOR = 0.01  # of the known variance of the noise
 TINY = 1e-12  # beside the square root of a second moment
 
@@ -54,6 +53,9 @@ class Descent(Sampler):
     noise_multiplier: float | None = None
     average: bool = True
     draws: int | None = 1  # kept where nobody asks for more
+
+    optimises = True
+    remedy = "raise noise_multiplier, take fewer steps, or leave it out"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,13 +80,31 @@ class Descent(Sampler):
             return None
         return min(DRIFT * parameters.expected_batch / (spread * math.sqrt(steps)), LARGEST / parameters.clip)
 
-    def learning_rates(self, parameters: MechanismParameters, steps: int, otherwise: Callable[[], float]) -> np.ndarray:
-        """What multiplies the direction of each step; `otherwise` where nothing is given and none can be planned."""
+    def keep(self, draws: int | None, burn_in: int | None) -> int | None:
+        """One, unless more are asked for."""
+        if self.average and (draws or 1) > 1:
+            raise Refused(f"draws = {draws}: an average is one point; ask for one, or give average=False")
+        return self.draws if draws is None else draws
+
+    def trial(self, parameters: MechanismParameters, steps: int) -> tuple[Sampler, np.ndarray, bool]:
+        """Its noise is planned, in units of the clip, and not its step sizes."""
+        if self.noise_multiplier is not None:
+            return self, np.ones(steps), True
+        return replace(self, noise_multiplier=1.0), np.ones(steps), False
+
+    def calibrate(
+        self, parameters: MechanismParameters, sizes: np.ndarray, spare: float | None
+    ) -> tuple[Sampler, np.ndarray]:
+        sampler = self if spare is None else replace(self, noise_multiplier=1 / math.sqrt(spare))
+        return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: LARGEST / parameters.clip)
+
+    def gentle_sizes(self, parameters: MechanismParameters, steps: int, gentle: Callable[[], float]) -> np.ndarray:
+        """What multiplies the direction of each step; `gentle` where nothing is given and none can be planned."""
         sizes, final = self.step_sizes(steps)
         if final:
             return sizes
         planned = self.planned_rate(parameters, steps)
-        return sizes * (otherwise() if planned is None else planned)
+        return sizes * (gentle() if planned is None else planned)
 
     def to_json(self) -> dict[str, Any]:
         settings = {
@@ -96,9 +116,6 @@ class Descent(Sampler):
         point = {"estimate": "point"} if self.draws == 1 else {}
         named = {name: "function" if callable(value) else value for name, value in settings.items()}
         return {"sampler": self.name, **named, **self.options, **point}
-
-    def with_multiplier(self, noise_multiplier: float) -> Descent:
-        return replace(self, noise_multiplier=noise_multiplier)
 
 
 class Adam(Descent):

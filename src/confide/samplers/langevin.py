@@ -43,6 +43,8 @@ class Langevin(Sampler):
     gap: int | None = None
     temperature: float | None = None  # type: ignore[assignment]
 
+    kind = "last iterate"
+
     def __post_init__(self) -> None:
         validation.count(draws=self.draws)
         if self.gap is not None:

@@ -46,6 +46,8 @@ class OnePosteriorSample(Sampler):
     warmup: int | None = None
     samples: int | None = None
 
+    kind = "posterior sample"
+
     def __post_init__(self) -> None:
         validation.one_of(BOUNDS, bound=self.bound)
         if self.algorithm is not None:

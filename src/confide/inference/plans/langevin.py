@@ -32,7 +32,7 @@ import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.setup import Asked, Planned, start
 from confide.inference.plans.stochastic import described
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
@@ -41,6 +41,7 @@ from confide.models import convexity
 from confide.models.convexity import Shape
 from confide.models.inputs import Records
 from confide.models.model import Model
+from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event, LastIterates

@@ -10,22 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans import clips, descents, individual
-from confide.inference.plans.clips import LARGEST
+from confide.inference.plans import clips, individual
 from confide.inference.plans.estimates import SAMPLES
-from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.run_setup import STEPS, build_job, gentle_step, run_setup
+from confide.inference.plans.setup import Asked, Planned
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
 from confide.mechanism.canary_scores import CanaryTest
-from confide.mechanism.clipping import clipped_sum, whole_chunks
+from confide.mechanism.clipping import whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, lost, noise_multipliers
 from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records, as_records
@@ -34,27 +33,11 @@ from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
 from confide.privacy.extra_accounts import Accounts
-from confide.samplers import Descent, Sampler
+from confide.samplers import Sampler
 from confide.validation import Refused
 
-BATCH_SIZE = 256
-STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
-DRAWS = 1000
-KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
-FEWEST = 10  # draws that are planned of them all the same
 LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
-LEAST = 1e-6  # how far all steps together can carry a parameter
-
-
-class Parts(NamedTuple):
-    model: Model
-    parameters: MechanismParameters
-    unravel: Callable[[Any], Any]
-    starts: np.ndarray
-    steps: int
-    burn_in: int
-    thin: int
 
 
 def private_job(
@@ -80,44 +63,23 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
-    asked = _watched(model, budget, descents.asked_of(sampler, asked), records.number)
+    asked = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
+    asked = _watched(model, budget, asked, records.number)
     chains = validation.count(chains=asked.chains)
-    steps, n = validation.count(steps=STEPS if asked.steps is None else asked.steps), records.number
-    planned = clips.usual if isinstance(sampler, Descent) else clips.planned
-    planned = planned if asked.accounts.individual is None else clips.long
-    clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
-    parts, data = _parts(model, records, asked, clip, key), records.arrays
-    parameters = parts.parameters
-    q, sampler = parameters.sampling_probability, replace(sampler, budget=budget)
-    sampler = descents.met(sampler, model, data, parameters, parts.starts[0])
-    buffer, overflowing, reserved = None, None, 0.0
-    if q < 1:
-        buffer = whole_chunks(batches.fitting_buffer(parameters.rows, q, steps * chains, budget.delta))
-        overflow = batches.overflow(parameters.rows, q, buffer, steps)
-        if overflow > 0:
-            overflowing = events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
-            reserved = overflowing.parts(budget.neighbours).failure
+    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
+    setup = run_setup(model, records, asked, _clip(budget, sampler, asked, steps, records.number), key)
+    parameters, own = setup.parameters, records.arrays if asked.canaries is None else asked.canaries.original
+    sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.starts[0])
+    buffer, overflowing = _buffer(parameters, steps, chains, budget)
+    reserved = 0.0 if overflowing is None else overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
-    wanted, filtered = asked.accounts.individual, None
-    if isinstance(sampler, Descent):  # its noise is planned, in units of the clip, and not its step sizes
-        sizes, final = np.ones(steps), sampler.noise_multiplier is not None
-        sampler = sampler if final else sampler.with_multiplier(1.0)
-    elif sampler.prescribe is not None and sampler.step_size is None:
-        sizes, final = sampler.prescribe(sampler, parameters, steps), True
-    else:
-        sizes, final = sampler.step_sizes(steps)
-    share = None
+    wanted, filtered, share, spare = asked.accounts.individual, None, None, None
+    sampler, sizes, final = sampler.trial(parameters, steps)
     if wanted is not None:
         share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
-    if isinstance(sampler, Descent):
-        if not final:
-            spare = share.factor if share is not None else _allowed(sampler, parameters, sizes, chains, left, beside)
-            sampler = sampler.with_multiplier(1 / math.sqrt(spare))
-        sizes = sampler.learning_rates(parameters, steps, lambda: LARGEST / parameters.clip)
-    elif not final and share is not None:
-        sizes = sizes * min(share.factor, LARGEST / parameters.clip / float(np.max(sizes)))
-    elif not final:
-        sizes = sizes * _factor(sampler, parameters, sizes, chains, left, beside)
+    if not final:
+        spare = share.factor if share is not None else _allowed(sampler, parameters, sizes, chains, left, beside)
+    sampler, sizes = sampler.calibrate(parameters, sizes, spare)
     kernel = sampler.build(sampler, parameters, sizes)
     if asked.accounts != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
         raise Refused(
@@ -137,8 +99,30 @@ def _private(
         filter=None if filtered is None else filtered.filter,
         canaries=None if asked.canaries is None else _canary_test(asked.canaries, parameters, kernel),
     )
-    job = _job(parts, data, kernel, buffer, asked.microbatch, observers)
+    job = build_job(setup, records.arrays, kernel, buffer, asked.microbatch, observers)
     return job, event, None if filtered is None else filtered.histogram, sampler
+
+
+def _clip(budget: Budget, sampler: Sampler, asked: Asked, steps: int, n: int) -> float:
+    if asked.clip is not None:
+        return clips.checked(asked.clip)
+    planned = clips.usual if sampler.optimises else clips.planned
+    planned = planned if asked.accounts.individual is None else clips.long
+    return clips.checked(planned(budget, asked.chains, steps, n))
+
+
+def _buffer(
+    parameters: MechanismParameters, steps: int, chains: int, budget: Budget
+) -> tuple[int | None, events.Release | None]:
+    """Places for a batch, and what it costs one chain that they may not do; None for full batches."""
+    q = parameters.sampling_probability
+    if q == 1:
+        return None, None
+    buffer = whole_chunks(batches.fitting_buffer(parameters.rows, q, steps * chains, budget.delta))
+    overflow = batches.overflow(parameters.rows, q, buffer, steps)
+    if overflow == 0:
+        return buffer, None
+    return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
 
 
 def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
@@ -193,8 +177,8 @@ def planned(
 ) -> Planned:
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
-    plan = described(model, sampler, job) | descents.described(sampler, asked)
-    wanted, finish = asked.accounts.individual, descents.finish(sampler, asked)
+    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    wanted, finish = asked.accounts.individual, sampler.postprocess(asked.draws)
     finish = finish if asked.canaries is None else _with_canaries(finish, job.parameters.canary_coordinates)
     if wanted is None:
         return Planned(model, records, job, event, plan, lambda step: until(job, step), finish=finish)
@@ -225,7 +209,7 @@ def until(job: Job, step: int) -> Event:
 def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
     """The plan of a run by steps, as it is stored."""
     parameters, sizes = job.parameters, job.kernel.schedule.step_size
-    length = {} if isinstance(sampler, Descent) else {"diffusion_time": float(sizes.sum())}
+    length = {} if sampler.optimises else {"diffusion_time": float(sizes.sum())}
     return {
         "model": model.name,
         **sampler.to_json(),
@@ -253,78 +237,22 @@ def plain(
     model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array
 ) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
     """The same, with its plan, and how draws are made of what it keeps."""
-    parts = _parts(model, as_records(data), descents.asked_of(sampler, asked), math.inf, key)
-    parameters, steps = parts.parameters, parts.steps
-    sampler = descents.met(sampler, model, data, parameters, parts.starts[0])
-    if isinstance(sampler, Descent):
-        sizes = sampler.learning_rates(parameters, steps, lambda: _gentle(model, data, parts))
-    else:
-        sizes, final = sampler.step_sizes(steps)
-        if not final:
-            sizes = sizes * _gentle(model, data, parts)
+    kept = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
+    setup = run_setup(model, as_records(data), kept, math.inf, key)
+    parameters, steps = setup.parameters, setup.steps
+    sampler = sampler.bind(model, data, parameters.n, setup.starts[0])
+    sizes = sampler.gentle_sizes(parameters, steps, lambda: gentle_step(setup, data))
     q = parameters.sampling_probability
-    rare = 1e-12 / (steps * len(parts.starts))
+    rare = 1e-12 / (steps * len(setup.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
-    job = _job(parts, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
-    plan = described(model, sampler, job) | descents.described(sampler, asked)
-    return job, plan, descents.finish(sampler, asked)
-
-
-def _job(
-    parts: Parts,
-    data: tuple[np.ndarray, ...],
-    kernel: Any,
-    buffer: int | None,
-    microbatch: int | None,
-    observers: Observers | None = None,
-) -> Job:
-    parameters, common = parts.parameters, 0
-    if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
-        expected = parameters.rows * parameters.sampling_probability
-        common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
-    return Job(
-        kernel=kernel,
-        parameters=parameters,
-        gradient_sum=clipped_sum(
-            parts.model,
-            parameters.clip,
-            parts.unravel,
-            buffer or parameters.rows,
-            common,
-            size=parameters.coordinates,
-            example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
-            at_a_time=microbatch,
-        ),
-        starts=parts.starts,
-        burn_in=parts.burn_in,
-        thin=parts.thin,
-        buffer=buffer,
-        observers=observers or Observers(),
-    )
+    job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
+    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    return job, plan, sampler.postprocess(asked.draws)
 
 
 def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) -> np.ndarray:
     """Noise multipliers of these step sizes, without what rounding to the grid takes."""
     return noise_multipliers(parameters, sampler.build(sampler, parameters, sizes).schedule, rounded=False)
-
-
-def _factor(
-    sampler: Sampler,
-    parameters: MechanismParameters,
-    sizes: np.ndarray,
-    chains: int,
-    budget: Budget,
-    beside: Event | None,
-) -> float:
-    """The largest number that the step sizes may be multiplied by."""
-    allowed = _allowed(sampler, parameters, sizes, chains, budget, beside)
-    if allowed * float(np.sum(sizes)) * parameters.clip < LEAST:
-        largest = allowed * float(np.max(sizes))
-        raise Refused(
-            f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
-            "raise the budget, lower the clip, or collect more records"
-        )
-    return min(allowed, LARGEST / parameters.clip / float(np.max(sizes)))
 
 
 def _allowed(
@@ -350,62 +278,3 @@ def _allowed(
     )
     wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(parameters, schedule))
     return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
-
-
-def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
-    """A tenth over the mean squared gradient at the start, a fair curvature. It looks at records, as `sample` may."""
-    few = max(8, min(1000, 2**24 // parts.parameters.dimension))  # as many gradients are held
-    some = tuple(jnp.asarray(array[:few]) for array in data)
-    gradient = jax.grad(lambda flat, *row: model.log_likelihood(parts.unravel(flat), *row))
-    every = jax.vmap(gradient, (None, *[0] * len(some)))
-    found = np.asarray(every(jnp.asarray(parts.starts[0], jnp.float32), *some), np.float64)
-    return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
-
-
-def _parts(model: Model, records: Records, asked: Asked, clip: float, key: jax.Array) -> Parts:
-    n, data = records.number, records.arrays
-    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
-    chains = validation.count(chains=asked.chains)
-    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
-    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
-    flat, unravel = unraveller(model, data, keys[0])
-    size = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
-    most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))
-    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
-    check_likelihood(model, records, flat, unravel)
-    starts = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
-    rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
-
-    def log_prior(own: jax.Array) -> jax.Array:
-        return model.log_prior(unravel(jnp.concatenate([own, rest]) if rest.size else own))
-
-    def prior(position: jax.Array) -> jax.Array:
-        with jax.enable_x64(False):
-            gradient = -jax.grad(log_prior)(position.astype(jnp.float32))
-        return gradient.astype(jnp.float64)
-
-    canaries = 0 if asked.canaries is None else asked.canaries.count
-    rounding = noise.NONE if math.isinf(clip) else noise.CONTRIBUTIONS if asked.secure else noise.SUMS
-    parameters = MechanismParameters(
-        n=n,
-        capacity=records.places - canaries,
-        sampling_probability=batch / n,
-        clip=clip,
-        dimension=size,
-        prior=prior,
-        rounding=rounding,
-        canary_rows=canaries,
-        canary_coordinates=flat.size - size,
-    )
-    return Parts(model, parameters, unravel, np.stack(starts), steps, burn_in, thin)
-
-
-def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:
-    burn_in = steps // 2 if burn_in is None else int(validation.nonnegative(burn_in=burn_in))
-    if burn_in >= steps:
-        raise Refused(f"burn_in = {burn_in} leaves no step of {steps}: give a smaller one")
-    wanted = min(most, steps - burn_in) if draws is None else validation.count(draws=draws)
-    if wanted > steps - burn_in:
-        raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
-    thin = (steps - burn_in) // wanted
-    return steps - wanted * thin, thin

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from confide.privacy.step_size_theorems import step_size
     from confide.samplers import (
         Sampler,
+        baoab,
         dp_adam,
         dp_sgd,
         dpvi,
@@ -109,7 +110,7 @@ _HOMES = {
     "privacy.pricing": "ApproximateWarning delta epsilon gdp_epsilon gdp_mu guarantee verify",
     "privacy.step_size_theorems": "step_size",
     "models.inputs": "outside",
-    "samplers": "Sampler dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
+    "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
     "wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior",
@@ -145,6 +146,7 @@ __all__ = [
     "Typical",
     "audit",
     "audit_epsilon",
+    "baoab",
     "bayesian_epsilon",
     "calibrate",
     "calibrate_noise",

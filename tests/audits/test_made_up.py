@@ -272,6 +272,7 @@ def linear(key=4):
 OTHERS = {
     "psgld": {"sampler": confide.psgld()},
     "sghmc": {"sampler": confide.sghmc()},
+    "baoab": {"sampler": confide.baoab(friction=0.3)},
     "sgnht": {"sampler": confide.sgnht(), "neighbours": "replace-one"},
     "sgfs": {"sampler": confide.sgfs(adapt=10)},
     "wang2015": {"sampler": confide.samplers.wang2015_sgld(), "clip": 1.0},

@@ -23,6 +23,7 @@ SAMPLERS = {
     "psgld": confide.psgld(),
     "sghmc": confide.sghmc(),
     "sghmc with batch noise": confide.sghmc(friction=0.3, batch_noise=0.1),
+    "baoab": confide.baoab(),
     "sgnht": confide.sgnht(),
     "sgfs": confide.sgfs(adapt=4),
     "wang2015_sgld": confide.wang2015_sgld(),

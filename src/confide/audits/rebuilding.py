@@ -35,21 +35,10 @@ from confide.models.inputs import Records
 from confide.models.model import Data, Linear, Model
 from confide.models.tapes import Layered, Tape
 from confide.privacy.budget import Budget
-from confide.samplers import Sampler
+from confide.samplers import DESCENTS, STEPPING, Sampler
 from confide.validation import Refused
 
-STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
-DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
 MOST_LABELS = 256
-OPTIONS = {
-    "psgld": ("regularisation",),
-    "sghmc": ("friction", "batch_noise"),
-    "sgnht": ("friction",),
-    "sgfs": ("adapt", "fisher_noise", "regularisation"),
-    "wang2015_sgld": ("alpha",),
-    "dp_sgd": ("momentum", "updated"),
-    "dp_adam": ("mean_decay", "square_decay", "corrected"),
-}
 
 
 class Shape(NamedTuple):
@@ -102,8 +91,9 @@ def checked(posterior: Posterior) -> Model:
 
 def sampler_of(plan: dict[str, Any]) -> Sampler:
     """The sampler with its step sizes or its noise as they were planned."""
-    name, given = plan["sampler"], {option: plan[option] for option in OPTIONS.get(plan["sampler"], ())}
+    name = plan["sampler"]
     build: Any = getattr(samplers, name)
+    given = {option: plan[option] for option in build().options}
     if name in STEPPING:
         step_size = plan["step_size"]
         if name == "wang2015_sgld" and plan["schedule"] == "fixed" and plan["last_step_size"] != step_size:

@@ -61,9 +61,9 @@ def fit(
     sampler: Annotated[
         Optional[str],
         typer.Option(
-            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, sgnht, sgfs or wang2015_sgld; dpvi "
-            "for an approximation, dp_sgd or dp_adam for a point. By default sgld, or langevin where few draws are "
-            "asked for and it is the better use of the budget."
+            help="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, baoab, sgnht, sgfs or wang2015_sgld; "
+            "dpvi for an approximation, dp_sgd or dp_adam for a point. By default sgld, or langevin where few draws "
+            "are asked for and it is the better use of the budget."
         ),
     ] = None,
     ledger: Annotated[Optional[Path], typer.Option(help="The ledger to charge before the data are used.")] = None,

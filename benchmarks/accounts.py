@@ -92,11 +92,11 @@ def individual(keys=3):
             draws = planned.job.execute((split.x, split.y), jax.random.key(key))
             scores.append(_scores(draws[0], split))
             if wanted is not None:
-                filter, seen = planned.job.watch.filter, planned.job.seen
+                filter, seen = planned.job.observers.filter, planned.job.observations
                 spent.append(np.quantile(filter.epsilons(seen.spent, BUDGET.delta), [0.05, 0.5, 0.95, 1.0]))
                 out.append(np.mean(seen.spent >= filter.limit))
         accuracy, loss = np.mean(scores, axis=0)
-        line = f"{name:24}{planned.job.setting.clip:6.2f}{accuracy:10.4f}{loss:10.4f}"
+        line = f"{name:24}{planned.job.parameters.clip:6.2f}{accuracy:10.4f}{loss:10.4f}"
         if spent:
             line += "   " + " ".join(f"{value:9.3f}" for value in np.mean(spent, axis=0)) + f"{np.mean(out):18.2%}"
         print(line, flush=True)

@@ -74,8 +74,8 @@ def weakened(factor):
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
         return kernel._replace(
-            step=lambda state, control, t, oracle: kernel.step(
-                state, control._replace(noise=factor * control.noise), t, oracle
+            query=lambda state, control, t, key: kernel.query(
+                state, control._replace(noise=factor * control.noise), t, key
             )
         )
 

@@ -61,12 +61,12 @@ def speed():
     with jax.enable_x64(True):
         arrays = tuple(jax.device_put(array) for array in (x, y))
         prepared = job.prepared(arrays)
-        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         random = job.randomness(jax.random.key(1), 0)
 
     def ours():
         with jax.enable_x64(True):
-            return job.advance(job.begin(), prepared, controls, 0, random)
+            return job.advance(job.begin(), prepared, schedule, 0, random)
 
     def bare():
         return products(jnp.zeros(109, jnp.float32), *arrays)

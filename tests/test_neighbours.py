@@ -109,10 +109,22 @@ SETTINGS = {
     "dpvi": array_way(LOGISTIC, sampler=confide.dpvi(), names=FEW),
     "sgfs": array_way(LOGISTIC, sampler=confide.sgfs(), names=FEW),
     "sghmc": array_way(LOGISTIC, sampler=confide.sghmc(), names=FEW),
+    "baoab": array_way(LOGISTIC, sampler=confide.baoab(), names=FEW),
     "sgnht": array_way(LOGISTIC, sampler=confide.sgnht(), names=FEW),
     "psgld": array_way(LOGISTIC, sampler=confide.psgld(), names=FEW),
 }
-HEAVY = ("hybrid", "all planned", "sgnht", "sghmc", "psgld", "dp_adam", "published ops", "two chains", "full batches")
+HEAVY = (
+    "hybrid",
+    "all planned",
+    "sgnht",
+    "sghmc",
+    "baoab",
+    "psgld",
+    "dp_adam",
+    "published ops",
+    "two chains",
+    "full batches",
+)
 
 
 @functools.cache

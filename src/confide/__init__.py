@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from confide.privacy.step_size_theorems import step_size
     from confide.samplers import (
         Sampler,
+        baoab,
         dp_adam,
         dp_sgd,
         dpvi,
@@ -111,7 +112,7 @@ _HOMES = {
     "privacy.pricing": "ApproximateWarning delta epsilon gdp_epsilon gdp_mu guarantee verify",
     "privacy.step_size_theorems": "step_size",
     "models.inputs": "outside",
-    "samplers": "Sampler dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
+    "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
     "wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior",
@@ -150,6 +151,7 @@ __all__ = [
     "Typical",
     "audit",
     "audit_epsilon",
+    "baoab",
     "bayesian_epsilon",
     "calibrate",
     "calibrate_noise",

@@ -522,7 +522,7 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
         assert choice.why is None
 
 
-@pytest.mark.parametrize("sampler", ["hybrid", "ops", "dp_sgd", "dp_adam", "dpvi"])
+@pytest.mark.parametrize("sampler", ["hybrid", "ops", "baoab", "dp_sgd", "dp_adam", "dpvi"])
 @pytest.mark.long
 def test_other_samplers_by_name(sampler, folder, call):
     command = FIT.replace("--ledger ledger.db", "")

@@ -383,10 +383,10 @@ def test_images_of_another_shape_are_not_predicted(folder):
 @pytest.mark.long
 def test_many_parameters_mean_fewer_draws():
     """What is kept stays moderate by itself; whoever asks for more gets it."""
-    from confide.inference.plans import stochastic
+    from confide.inference.plans import run_setup, stochastic
 
-    assert stochastic._thinning(10_000, None, None, 322) == (10_000 - 322 * 15, 15)
-    assert stochastic._thinning(10_000, 1000, None, 322) == (5000, 5)
+    assert run_setup._thinning(10_000, None, None, 322) == (10_000 - 322 * 15, 15)
+    assert run_setup._thinning(10_000, 1000, None, 322) == (5000, 5)
     large = confide.models.mlp((100, 200, 2))
     x, y = np.zeros((4, 100), np.float32), np.array([0.0, 1.0, 0.0, 1.0], np.float32)
     for chains, draws in ((1, 407), (4, 101)):
@@ -399,7 +399,7 @@ def test_many_parameters_mean_fewer_draws():
             confide.mechanism.noise.as_key(0),
         )
         assert job.kept == draws
-        assert draws == 2**23 // (chains * job.setting.size)
+        assert draws == 2**23 // (chains * job.parameters.dimension)
 
 
 @pytest.mark.long

@@ -272,6 +272,7 @@ def linear(key=4):
 OTHERS = {
     "psgld": {"sampler": confide.psgld()},
     "sghmc": {"sampler": confide.sghmc()},
+    "baoab": {"sampler": confide.baoab(friction=0.3)},
     "sgnht": {"sampler": confide.sgnht(), "neighbours": "replace-one"},
     "sgfs": {"sampler": confide.sgfs(adapt=10)},
     "wang2015": {"sampler": confide.samplers.wang2015_sgld(), "clip": 1.0},
@@ -373,4 +374,4 @@ def test_marked_rows_are_silent_or_as_long_as_the_clip():
     x, labels = built.marked.table(np.array([0.0, 1.0, -1.0]))
     assert x.shape == (3, D)
     assert len(set(labels.tolist())) == 3
-    assert np.allclose(built.job.kernel.controls.noise, built.plain.kernel.controls.noise)
+    assert np.allclose(built.job.kernel.schedule.noise, built.plain.kernel.schedule.noise)

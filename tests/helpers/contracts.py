@@ -4,8 +4,6 @@
 added to every sum, over the clip. `keeps_its_promise` compares it with the event.
 """
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +12,9 @@ from scipy import stats
 import confide
 from confide.inference import plans
 from confide.inference.plans import Asked
-from confide.mechanism import noise
+from confide.mechanism import noise, oracle
 from confide.mechanism.clipping import whole_chunks
-from confide.mechanism.oracle import Oracle
+from confide.mechanism.layers import Observed, in_single
 
 SAMPLERS = {
     "sgld": confide.sgld(),
@@ -25,6 +23,7 @@ SAMPLERS = {
     "psgld": confide.psgld(),
     "sghmc": confide.sghmc(),
     "sghmc with batch noise": confide.sghmc(friction=0.3, batch_noise=0.1),
+    "baoab": confide.baoab(),
     "sgnht": confide.sgnht(),
     "sgfs": confide.sgfs(adapt=4),
     "wang2015_sgld": confide.wang2015_sgld(),
@@ -41,69 +40,57 @@ DATA = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recording(Oracle):
-    """The real oracle, keeping beside each noisy sum the sum without noise."""
-
-    record: dict[str, list]
-
-    def taken(self):
-        rows = jnp.arange(whole_chunks(len(DATA[0]))) if self.rows is None else self.rows
-        return self.gradient_sum.batch(self.data, self.reach, rows)
-
-    def gradient(self, position, scale, factor=None):
-        noisy = super().gradient(position, scale, factor)
-        with jax.enable_x64(False):
-            single = position.astype(jnp.float32)
-            seen = None if factor is None else factor.astype(jnp.float32)
-            clean = self.gradient_sum(single, self.taken(), seen).total
-        jax.debug.callback(self.record["gradient"].append, noisy - clean.astype(jnp.float64))
-        return noisy
-
-    def fisher(self, position, scale):
-        noisy = super().fisher(position, scale)
-        with jax.enable_x64(False):
-            rows = self.gradient_sum.contributions(position.astype(jnp.float32), self.taken())
-            clean = rows.T @ rows
-        jax.debug.callback(self.record["fisher"].append, noisy - clean.astype(jnp.float64))
-        return noisy
-
-
 def job_of(sampler, steps=8, batch_size=60, secure=False, budget=BUDGET, clip=0.5, chains=1):
     model = confide.models.logistic_regression(D)
     asked = Asked(steps=steps, batch_size=batch_size, clip=clip, chains=chains, secure=secure)
     return plans.private_job(model, DATA, budget, sampler, asked, jax.random.key(0))
 
 
+def recording(asked, sums, prepared, record):
+    """The oracle, keeping beside each noisy sum the sum without noise."""
+
+    def taken(draw):
+        rows = jnp.arange(whole_chunks(len(DATA[0]))) if draw.rows is None else draw.rows
+        return sums.batch(prepared.data, prepared.reach, rows)
+
+    def gradient(query, draw, observed):
+        noisy, observed = asked.gradient(query, draw, observed)
+        with jax.enable_x64(False):
+            query = in_single(query)
+            clean = sums(query.position, taken(draw), query.preconditioner_root).total
+        jax.debug.callback(record["gradient"].append, noisy - clean.astype(jnp.float64))
+        return noisy, observed
+
+    def fisher(query, draw):
+        noisy = asked.fisher(query, draw)
+        with jax.enable_x64(False):
+            rows = sums.contributions(query.position.astype(jnp.float32), taken(draw))
+            clean = rows.T @ rows
+        jax.debug.callback(record["fisher"].append, noisy - clean.astype(jnp.float64))
+        return noisy
+
+    return asked._replace(gradient=gradient, fisher=fisher)
+
+
 def measured(job, seed=0):
     """Noise added to the gradient sums (steps, parameters) and to the Fisher sums, in units of what was priced."""
     record = {"gradient": [], "fisher": []}
-    source = noise.SecureSource(b"s" * 32) if job.setting.secure else jax.random.key(seed)
+    source = noise.SecureSource(b"s" * 32) if job.parameters.secure else jax.random.key(seed)
     with jax.enable_x64(True):
-        data = tuple(jnp.asarray(array) for array in DATA)
-        reach = jax.jit(job.gradient_sum.reach)(data)
-        random = job.randomness(source, 0)
-        rows, units, fisher, key, _ = jax.jit(job._drawn)(random, jnp.asarray(0))
+        prepared = job.prepared(tuple(jnp.asarray(array) for array in DATA))
+        asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
+        asked = recording(asked, job.gradient_sum, prepared, record)
+        drawn = jax.jit(job._drawn)(job.randomness(source, 0), jnp.asarray(0))
         state = job.kernel.init(jnp.asarray(job.starts[0]))
 
         @jax.jit
-        def step(t, state, controls, rows, units, fisher, key):
-            oracle = Recording(
-                gradient_sum=job.gradient_sum,
-                data=data,
-                reach=reach,
-                rows=None if rows is None else rows[t],
-                units=units[t],
-                fisher_units=None if fisher is None else fisher[t],
-                key=jax.random.fold_in(key, t),
-                secure=job.setting.secure,
-                record=record,
-            )
-            return job.kernel.step(state, jax.tree.map(lambda column: column[t], controls), t, oracle)
+        def step(t, state, schedule, drawn):
+            control = jax.tree.map(lambda column: column[t], schedule)
+            return oracle.step(job.kernel, asked, state, control, drawn.of(t, t, control.noise), Observed())[0]
 
-        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         for t in range(job.steps):
-            state = step(jnp.asarray(t), state, controls, rows, units, fisher, key)
+            state = step(jnp.asarray(t), state, schedule, drawn)
             jax.block_until_ready(state)
             jax.effects_barrier()  # the record is in the order of the steps
     assert len(record["gradient"]) == job.steps
@@ -120,13 +107,13 @@ def keeps_its_promise(job, event) -> bool:
     if not priced.size:  # full batches
         priced = np.full(job.steps, np.sqrt(job.steps / parts.squared_mu))
     gradient, fisher = measured(job)
-    clip = job.setting.clip
-    asked = job.kernel.controls.fisher_noise[: job.steps] > 0
-    told = job.kernel.controls.noise / clip
+    clip = job.parameters.clip
+    asked = job.kernel.schedule.fisher_noise[: job.steps] > 0
+    told = job.kernel.schedule.noise / clip
     joint = told.copy()
     if fisher:
-        off = np.triu_indices(job.setting.dimension, 1)
-        told_fisher = job.kernel.controls.fisher_noise[: len(fisher)] / clip**2
+        off = np.triu_indices(job.parameters.dimension, 1)
+        told_fisher = job.kernel.schedule.fisher_noise[: len(fisher)] / clip**2
         scaled = np.stack([f[off] * np.sqrt(2) / clip**2 for f in fisher]) / told_fisher[:, None]
         if not _unit(scaled):
             return False

@@ -141,7 +141,7 @@ class Watch:
             """The real course of a run, with blocks of steps that move nothing."""
             name = f"job {sum(key.startswith('job ') and key.endswith(' digest') for key in watch.shown)}"
             watch.shown[f"{name} digest"] = job.digest()
-            settings = {name: value for name, value in vars(job.setting).items() if not callable(value)}
+            settings = {name: value for name, value in vars(job.parameters).items() if not callable(value)}
             watch.shown[f"{name} settings"] = repr((settings, job.burn_in, job.thin, job.buffer))
             watch.shown[f"{name} starts"] = job.starts.tobytes()
             real = type(job).advance.func(job)

@@ -56,8 +56,8 @@ def shuffled(patch) -> None:
     honest = Job._drawn
 
     def drawn(self, random, number):
-        found, n = honest(self, random, number), self.setting.rows
-        (steps, size), batch = found.rows.shape, round(n * self.setting.sampling_probability)
+        found, n = honest(self, random, number), self.parameters.rows
+        (steps, size), batch = found.rows.shape, round(n * self.parameters.sampling_probability)
         passes = -(-steps * batch // n)
         orders = jax.vmap(lambda key: jax.random.permutation(key, n))(jax.random.split(found.key, passes))
         rows = orders.reshape(-1)[: steps * batch].reshape(steps, batch)

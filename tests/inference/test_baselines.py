@@ -461,7 +461,7 @@ def test_claimed_noise_is_the_sensitivity_over_the_price():
         mu = mu_of_epsilon(0.99 - math.log1p(0.25 / 4), 0.99 * 0.999e-5 / 2)
         assert plan["noise_scale"] == pytest.approx(factor / mu, rel=1e-9)
         unsure = plan["tolerance"] + math.sqrt(3) * plan["noise_scale"] / FINE  # of the solver, and of the slope
-        spent = 2 * unsure / (4.0 * plan["output_noise_scale"]) + noises.lost(3, secure=False)  # and of the point
+        spent = 2 * unsure / (4.0 * plan["output_noise_scale"]) + noises.SUMS.lost(3)  # and of the point
         assert spent == pytest.approx(mu_of_epsilon(0.01, 0.01 * 0.999e-5), rel=1e-9)
 
 

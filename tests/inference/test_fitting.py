@@ -188,7 +188,7 @@ def test_no_record_carries_the_chain_away(size, label):
     x, y = x.copy(), y.copy()
     x[0], y[0] = size, label
     moved = np.linalg.norm(ordinary - loop.execute(job, (x, y), jax.random.key(4)), axis=-1).max()
-    assert moved <= 50 * job.kernel.controls.step_size[0] * 2 * job.setting.clip / 500
+    assert moved <= 50 * job.kernel.schedule.step_size[0] * 2 * job.parameters.clip / 500
 
 
 @pytest.mark.long

@@ -15,8 +15,9 @@ from confide import Refused, events
 from confide.inference import plans
 from confide.inference.plans import Asked
 from confide.inference.plans import langevin as planning
-from confide.mechanism import noise
-from confide.mechanism.oracle import Oracle
+from confide.mechanism import noise, oracle
+from confide.mechanism.kernel import FullBatchStep
+from confide.mechanism.layers import Draw, Observed, Prepared
 from confide.models import (
     from_functions,
     linear_regression,
@@ -57,21 +58,21 @@ def planned(name, budget=BUDGET, sampler=None, **asked):
     return plans.planned(model, (X, y), budget, sampler or confide.langevin(), asked, jax.random.key(0))
 
 
+def drawn(units, claimed):
+    return Draw(t=jnp.asarray(0), key=jax.random.key(0), rows=None, units=units, claimed=claimed)
+
+
 def stepper(found):
     """position -> where one step without noise leads, by the real kernel and oracle."""
     job = found.job
 
     @jax.jit
     def step(position, data):
-        oracle = Oracle(
-            gradient_sum=job.gradient_sum,
-            data=data,
-            reach=job.gradient_sum.reach(data),
-            rows=None,
-            units=jnp.zeros(position.shape, jnp.int64),
-        )
-        control = jax.tree.map(lambda column: jnp.asarray(column[0]), job.kernel.controls)
-        return job.kernel.step(job.kernel.init(position), control, jnp.asarray(0), oracle).position
+        prepared = Prepared(data, job.gradient_sum.reach(data))
+        asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
+        control = jax.tree.map(lambda column: jnp.asarray(column[0]), job.kernel.schedule)
+        draw = drawn(jnp.zeros(position.shape, jnp.int64), control.noise)
+        return oracle.step(job.kernel, asked, job.kernel.init(position), control, draw, Observed())[0].position
 
     def stepped(position):
         with jax.enable_x64(True):
@@ -156,14 +157,16 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
         @jax.jit
         def added(data, scale, units):
             sums = job.gradient_sum
-            oracle = Oracle(gradient_sum=sums, data=data, reach=sums.reach(data), rows=None, units=units, secure=secure)
+            prepared = Prepared(data, sums.reach(data))
+            asked = oracle.build(sums, job.parameters.rounding, job.observers, prepared)
             position = jnp.full(D, 0.3)
-            clean = sums.over(data, oracle.reach, None, lambda batch: sums.in_double(position, batch))
-            return oracle.displaced(position, lambda total: total, scale) - clean
+            clean = sums.over(data, prepared.reach, None, lambda batch: sums.in_double(position, batch))
+            query = FullBatchStep(position, -position, jnp.asarray(-1.0), scale)  # the sum itself
+            return asked.answer(query, drawn(units, scale), Observed())[0] - clean
 
-        drawn = [np.asarray(added(data, job.kernel.controls.noise[t], units[t])) for t in range(200)]
+        found = [np.asarray(added(data, job.kernel.schedule.noise[t], units[t])) for t in range(200)]
     priced = math.sqrt(2 * event.temperature / float(event.step_sizes))
-    assert np.mean(np.square(drawn)) / priced**2 == pytest.approx(1.0, abs=0.25)
+    assert np.mean(np.square(found)) / priced**2 == pytest.approx(1.0, abs=0.25)
 
 
 @pytest.mark.long

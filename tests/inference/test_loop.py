@@ -40,10 +40,10 @@ def test_another_budget_needs_no_new_program():
         )
         with jax.enable_x64(True):
             carry, key = job.begin(), job.randomness(jax.random.key(0), 0)
-            controls = jax.tree.map(jax.numpy.asarray, job.kernel.controls)
+            schedule = jax.tree.map(jax.numpy.asarray, job.kernel.schedule)
             data = (jax.numpy.asarray(X), jax.numpy.asarray(Y))
             prepared = job.prepared(data)
-            texts.append(job.advance.lower(carry, prepared, controls, 0, key).as_text())
+            texts.append(job.advance.lower(carry, prepared, schedule, 0, key).as_text())
     assert texts[0] == texts[1]
 
 

@@ -188,9 +188,9 @@ def program(rows, model, chains=1, **asked):
         data = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in table.arrays)
         present = jax.ShapeDtypeStruct(table.present.shape, bool)
         prepared = jax.eval_shape(job.prepared, data, present)
-        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         carry = jax.eval_shape(job.begin)
-        traced = jax.make_jaxpr(job.advance)(carry, prepared, controls, 0, job.randomness(_key(), 0))
+        traced = jax.make_jaxpr(job.advance)(carry, prepared, schedule, 0, job.randomness(_key(), 0))
     return str(traced), job.gradient_sum.limit, job.buffer, job.digest()
 
 
@@ -237,7 +237,7 @@ def sums(name, n, chains):
             with jax.default_matmul_precision("highest"):
                 return jax.vmap(one, (0, None, None))(positions, arrays, total.reach(arrays, present))
 
-        SUMS[name, n, chains] = model, job.setting.dimension, jax.jit(every)
+        SUMS[name, n, chains] = model, job.parameters.dimension, jax.jit(every)
     return SUMS[name, n, chains]
 
 

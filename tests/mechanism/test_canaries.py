@@ -16,7 +16,8 @@ import confide.inference.loop
 from confide.audits import mechanism, verdicts
 from confide.audits.scores import Scores
 from confide.inference import plans
-from confide.mechanism import canaries, ghost_norms, noise, observers
+from confide.mechanism import canaries, ghost_norms, noise
+from confide.mechanism.canary_scores import CanaryTest
 from confide.mechanism.clipping import ClippedSum, clipped_sum
 from confide.models.inputs import as_records, checked_data
 from confide.validation import Refused
@@ -123,7 +124,7 @@ def test_a_network_whose_layers_are_not_clipped_is_a_violation(monkeypatch):
 
 
 def test_scores_are_log_likelihood_ratios():
-    game = observers.Game(first=2, apart=2, count=3, sampling_probability=0.2, clip=0.7, replaced=False)
+    game = CanaryTest(first=2, apart=2, count=3, sampling_probability=0.2, clip=0.7, replaced=False)
     seen, scale = np.array([9.0, 9.0, 0.4, 9.0, -0.3, 9.0, 1.1]), 0.9
 
     def density(points, place):
@@ -132,8 +133,8 @@ def test_scores_are_log_likelihood_ratios():
     z = seen[2::2]
     expected = np.log(density(z, 0.7) / stats.norm.pdf(z, 0, scale))
     with jax.enable_x64(True):
-        score, ratio, square, pull = np.asarray(game.told(jnp.asarray(seen), jnp.asarray(scale)))
-        swapped = replace(game, replaced=True).told(jnp.asarray(seen), jnp.asarray(scale))
+        score, ratio, square, pull = np.asarray(game.statistics(jnp.asarray(seen), jnp.asarray(scale)))
+        swapped = replace(game, replaced=True).statistics(jnp.asarray(seen), jnp.asarray(scale))
     assert score == pytest.approx(expected, rel=1e-12)
     assert np.asarray(swapped)[0] == pytest.approx(np.log(density(z, 0.7) / density(z, -0.7)), rel=1e-12)
     assert (ratio, square, pull) == (pytest.approx(z / scale), pytest.approx((z / scale) ** 2), pytest.approx(z / 0.7))
@@ -151,10 +152,10 @@ def weakened(factor: float) -> confide.Sampler:
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
 
-        def step(state, control, t, oracle):
-            return kernel.step(state, control._replace(noise=factor * control.noise), t, oracle)
+        def query(state, control, t, key):
+            return kernel.query(state, control._replace(noise=factor * control.noise), t, key)
 
-        return kernel._replace(step=step)
+        return kernel._replace(query=query)
 
     return replace(honest, build=build)
 
@@ -181,32 +182,26 @@ def test_half_the_noise_is_a_violation():
     assert "VIOLATION" in str(found)
 
 
-def repeating() -> confide.Sampler:
-    """Draws the same noise at every step."""
-    honest = confide.sgld()
+def repeat(patch) -> None:
+    """Draw the same noise at every step: a kernel has no say in it."""
 
-    def build(sampler, setting, sizes):
-        kernel = honest.build(sampler, setting, sizes)
-        drawn = np.random.default_rng(1).normal(size=setting.dimension)
-        same = np.round(drawn * noise.GRID).astype(np.int64)
+    def drawn(source, chain, block, shape, *more):
+        same = np.random.default_rng(1).normal(size=shape[-1])
+        return jnp.broadcast_to(jnp.round(same * noise.GRID), shape)
 
-        def step(state, control, t, oracle):
-            return kernel.step(state, control, t, replace(oracle, units=jnp.asarray(same)))
-
-        return kernel._replace(step=step)
-
-    return replace(honest, build=build)
+    patch.setattr(noise, "drawn_units", drawn)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("sabotage", "test"),
-    [({"sampler": weakened(0.9)}, "noise"), ({"sampler": repeating()}, "steps")],
+    ("sampler", "sabotage", "test"),
+    [(weakened(0.9), lambda patch: None, "noise"), (confide.sgld(), repeat, "steps")],
     ids=["a tenth less noise", "the same noise at every step"],
 )
-def test_what_guesses_do_not_see(sabotage, test):
+def test_what_guesses_do_not_see(sampler, sabotage, test, monkeypatch):
     """At a small epsilon, too, where nobody guesses well."""
-    settings = {"steps": 500, "key": 7, "verbose": False, "batch_size": 40} | sabotage
+    sabotage(monkeypatch)
+    settings = {"steps": 500, "key": 7, "verbose": False, "batch_size": 40, "sampler": sampler}
     model = confide.models.logistic_regression(D, intercept=True)
     found = confide.audit(lambda: confide.fit(model, table(), replace(BUDGET, epsilon=0.5), **settings))
     assert found.verdict == "violation"

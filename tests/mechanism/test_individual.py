@@ -15,13 +15,14 @@ from scipy import special
 
 import confide
 import confide.inference.fitting
-import confide.mechanism.oracle
 from confide import events, models
 from confide.app.runs import request
 from confide.inference import checkpoints, loop, plans
 from confide.inference.plans import Asked, stochastic
 from confide.inference.plans.estimates import SAMPLES
-from confide.mechanism import clipping, noise, observers
+from confide.mechanism import clipping, individual_filter, noise, oracle
+from confide.mechanism.kernel import Query
+from confide.mechanism.layers import Draw, Observed
 from confide.privacy import pricing
 from confide.privacy.accountants import gdp, individual, moments
 from confide.privacy.accountants.individual import Filter
@@ -77,8 +78,8 @@ def test_the_cost_table_is_never_too_low_and_hardly_too_high():
     assert np.all(costs >= exact * (1 - 1e-13))
     assert np.all(costs <= exact * (1 + 1e-3))
     with jax.enable_x64(True):
-        assert observers.limits(filter).costs(jnp.asarray(ratios)) == pytest.approx(costs, rel=1e-9)
-        squares = observers.limits(Filter(limit=1.0, largest=1.3)).costs(jnp.asarray(ratios))
+        assert individual_filter.limits(filter).costs(jnp.asarray(ratios)) == pytest.approx(costs, rel=1e-9)
+        squares = individual_filter.limits(Filter(limit=1.0, largest=1.3)).costs(jnp.asarray(ratios))
     assert squares == pytest.approx(ratios**2, rel=1e-9)
 
 
@@ -111,8 +112,8 @@ def _recomputed(found, draws):
     start = found.job.starts[0].astype(np.float32)
     positions = np.concatenate([start[None], draws[0, :-1]])
     lengths = np.linalg.norm(X, axis=1)
-    norms = np.minimum(np.abs(special.expit(positions @ X.T) - Y) * lengths, found.job.setting.clip)
-    return norms / found.job.kernel.controls.noise[:, None]
+    norms = np.minimum(np.abs(special.expit(positions @ X.T) - Y) * lengths, found.job.parameters.clip)
+    return norms / found.job.kernel.schedule.noise[:, None]
 
 
 @pytest.mark.parametrize("stretch", [1.0, 6.0])
@@ -120,7 +121,7 @@ def test_what_is_spent_follows_from_the_iterates(stretch):
     """Whoever forgets to charge, charges another record, or goes on after the limit is caught."""
     found = planned(settings=Individual(stretch=stretch))
     draws = found.job.execute((X, Y), jax.random.key(1))
-    spent, limit = found.job.seen.spent[0], found.job.watch.filter.limit
+    spent, limit = found.job.observations.spent[0], found.job.observers.filter.limit
     ratios = np.cumsum(_recomputed(found, draws) ** 2, axis=0)
     left = ratios[-1] > limit
     assert spent[~left] == pytest.approx(ratios[-1][~left], rel=1e-3)
@@ -138,30 +139,18 @@ def test_whoever_is_left_out_contributes_nothing():
     out = np.arange(N) % 5 == 0
     with jax.enable_x64(True):
         data = (jnp.asarray(X), jnp.asarray(Y))
-        _, reach, limits = job.prepared(data)
-        spent = jnp.asarray(np.where(out, job.watch.filter.limit, 0.0))
-        notes = observers.Notes(
-            data=data,
-            reach=reach,
-            picked=None,
-            joined=None,
-            spent=spent,
-            limits=limits,
-            secure=False,
-            game=None,
-            claimed=jnp.zeros(()),
-        )
+        asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, job.prepared(data))
+        before = Observed(spent=jnp.asarray(np.where(out, job.observers.filter.limit, 0.0)))
+        scale = jnp.asarray(job.kernel.schedule.noise[0])
         zero = jnp.zeros(D, jnp.int64)
-        oracle = confide.mechanism.oracle.Oracle(
-            gradient_sum=job.gradient_sum, data=data, reach=reach, rows=None, units=zero, notes=notes
-        )
-        position = jnp.asarray(np.linspace(-1, 1, D))
-        total = oracle.gradient(position, jnp.asarray(job.kernel.controls.noise[0]))
+        draw = Draw(t=jnp.asarray(0), key=jax.random.key(0), rows=None, units=zero, claimed=scale)
+        query = Query(jnp.asarray(np.linspace(-1, 1, D)), scale)
+        total, after = asked.answer(query, draw, before)
     residual = special.expit(X @ np.linspace(-1, 1, D)) - Y
     scale = np.minimum(1, job.gradient_sum.limit / np.abs(residual * np.linalg.norm(X, axis=1)))
     assert np.asarray(total) == pytest.approx((X * (residual * scale)[:, None])[~out].sum(axis=0), rel=1e-5)
-    assert np.all(np.asarray(notes.spent)[out] == job.watch.filter.limit)
-    assert np.all(np.asarray(notes.spent)[~out] > 0)
+    assert np.all(np.asarray(after.spent)[out] == job.observers.filter.limit)
+    assert np.all(np.asarray(after.spent)[~out] > 0)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "softmax", pytest.param("mlp", marks=LONG), "diagonal"])
@@ -228,21 +217,10 @@ def _charged(found, spent, data):
     """What every record may contribute to the first step, and what it has spent after."""
     job = found.job
     with jax.enable_x64(True):
-        _, reach, limits = job.prepared(data)
-        notes = observers.Notes(
-            data=data,
-            reach=reach,
-            picked=None,
-            joined=None,
-            spent=jnp.asarray(spent),
-            limits=limits,
-            secure=False,
-            game=None,
-            claimed=jnp.zeros(()),
-        )
-        scale = jnp.asarray(job.kernel.controls.noise[0])
-        norms = notes.charge(job.gradient_sum, jnp.zeros(D, jnp.float32), scale, None)
-        return np.asarray(norms), np.asarray(notes.spent)
+        query = Query(jnp.zeros(D, jnp.float32), jnp.asarray(job.kernel.schedule.noise[0]))
+        prepared, rounding = job.prepared(data), job.parameters.rounding
+        norms, after = individual_filter.charge(query, jnp.asarray(spent), job.gradient_sum, prepared, rounding)
+        return np.asarray(norms), np.asarray(after)
 
 
 @pytest.mark.parametrize("batch_size", [300, 30])
@@ -258,8 +236,8 @@ def test_room_is_kept_for_how_others_are_rounded_after_one_has_left(batch_size):
         batch_size=batch_size,
     )
     found = stochastic.planned(MODEL, (x, y), BUDGET, confide.sgld(), asked, _key())
-    filter, sums = found.job.watch.filter, found.job.gradient_sum
-    after = math.fsum(filter.costs(sums.slack / found.job.kernel.controls.noise))
+    filter, sums = found.job.observers.filter, found.job.gradient_sum
+    after = math.fsum(filter.costs(sums.slack / found.job.kernel.schedule.noise))
     assert filter.worst > 1.5 * filter.limit
     assert 1e-7 * filter.limit < after < 1e-2 * filter.limit
     data = (jnp.asarray(x), jnp.asarray(y))
@@ -278,18 +256,18 @@ def test_no_step_is_beyond_the_table(name, batch_size):
     """Where a rule of its own sets the noise, too."""
     settings = {"budget": Budget(epsilon=20.0, delta=1e-6), "batch_size": batch_size, "steps": 20, "draws": 20}
     found = planned(getattr(confide, name)(), clip=2.0, **settings)
-    ratios = found.job.setting.clip / found.job.kernel.controls.noise
-    filter = found.job.watch.filter
+    ratios = found.job.parameters.clip / found.job.kernel.schedule.noise
+    filter = found.job.observers.filter
     assert ratios.max() <= filter.largest
     assert np.all(np.isfinite(filter.costs(ratios)))
     assert np.isinf(filter.costs(np.array([1.01 * filter.largest])))
     with jax.enable_x64(True):
-        assert np.isinf(observers.limits(filter).costs(jnp.asarray([1.01 * filter.largest])))
+        assert np.isinf(individual_filter.limits(filter).costs(jnp.asarray([1.01 * filter.largest])))
 
 
 def test_given_step_sizes_are_kept_as_far_as_the_stretch_goes():
     found = planned(confide.sgld(step_size=0.05))
-    assert np.all(found.job.kernel.controls.step_size == 0.05)
+    assert np.all(found.job.kernel.schedule.step_size == 0.05)
     with pytest.raises(Refused, match="would spend 34 times the budget") as refusal:
         planned(confide.sgld(step_size=5.0))
     needed = float(re.search(r"spend ([\d.]+)", str(refusal.value))[1])
@@ -300,7 +278,7 @@ def test_nobody_is_left_out_at_stretch_one():
     """A record that is always at the clip pays for all steps, however their sum is rounded."""
     for steps in (3, 300, 500, 5000):
         found = planned(steps=steps, draws=1)
-        filter, ratios = found.job.watch.filter, found.job.setting.clip / found.job.kernel.controls.noise
+        filter, ratios = found.job.observers.filter, found.job.parameters.clip / found.job.kernel.schedule.noise
         assert sum(ratios**2) < filter.limit
 
 
@@ -313,18 +291,18 @@ def test_every_kernel_stays_within_the_limit(name):
     # wang2015's own rule for step sizes knows nothing of a stretch, and nobody is said to spend what nobody can.
     assert epsilon < 0.01 if name == "wang2015_sgld" else epsilon == pytest.approx(0.2, rel=1e-6)
     found.job.execute((X, Y), jax.random.key(2))
-    spent = found.job.seen.spent
+    spent = found.job.observations.spent
     assert np.all(spent > 0)
-    assert np.all(spent <= found.job.watch.filter.limit)
+    assert np.all(spent <= found.job.observers.filter.limit)
     if name != "wang2015_sgld":
-        assert np.mean(spent == found.job.watch.filter.limit) > 0.02
+        assert np.mean(spent == found.job.observers.filter.limit) > 0.02
 
 
 @pytest.mark.parametrize("secure", [False, pytest.param(True, marks=LONG)])
 def test_poisson_batches_charge_everyone(secure):
     settings = Individual(stretch=2.0)
     found = planned(batch_size=30, settings=settings, secure=secure, steps=20, draws=20)
-    filter = found.job.watch.filter
+    filter = found.job.observers.filter
     assert filter.order >= 2
     assert pricing.guarantee(found.event, delta=1e-5).epsilon <= 0.2
     source = noise.SecureSource(b"s" * 32) if secure else jax.random.key(1)
@@ -332,7 +310,7 @@ def test_poisson_batches_charge_everyone(secure):
     exact = np.zeros(N)
     for ratios in _recomputed(found, draws):
         exact += moments.binomial_log_moment(filter.order, 1 / ratios, np.full(N, 30 / N))
-    spent, left = found.job.seen.spent[0], exact > filter.limit
+    spent, left = found.job.observations.spent[0], exact > filter.limit
     assert np.all(spent[~left] >= exact[~left] * (1 - 1e-5))
     assert spent[~left] == pytest.approx(exact[~left], rel=0.1)  # a batch of 30 allows 2% for the rounding of its sum
     assert np.all(spent <= filter.limit)
@@ -341,7 +319,7 @@ def test_poisson_batches_charge_everyone(secure):
 def test_replacing_a_record_costs_twice_its_own():
     one = planned(budget=Budget(epsilon=0.2, delta=1e-5, neighbours="replace-one"))
     two = planned()
-    assert one.job.watch.filter.limit == pytest.approx(two.job.watch.filter.limit / 4, rel=1e-6)
+    assert one.job.observers.filter.limit == pytest.approx(two.job.observers.filter.limit / 4, rel=1e-6)
     assert pricing.guarantee(one.event, delta=1e-5, neighbours="replace-one").epsilon == pytest.approx(0.2, rel=1e-6)
 
 
@@ -350,9 +328,9 @@ def test_several_chains_share_the_budget():
     found = planned(chains=2, settings=Individual(histogram=0.2))
     assert pricing.guarantee(found.event, delta=1e-5).epsilon == pytest.approx(0.2, rel=1e-6)
     found.job.execute((X, Y), jax.random.key(1))
-    assert found.job.seen.spent.shape == (2, N)
+    assert found.job.observations.spent.shape == (2, N)
     mu = pricing.gdp_mu(0.2, 1e-5)
-    assert 2 * found.job.watch.filter.limit == pytest.approx(0.8 * mu**2, rel=1e-6)
+    assert 2 * found.job.observers.filter.limit == pytest.approx(0.8 * mu**2, rel=1e-6)
 
 
 def test_epsilons_of_single_records_are_those_of_their_mu():
@@ -385,7 +363,7 @@ def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
     found = planned(settings=Individual(stretch=5.0), bayesian=True, steps=1100, draws=10)
     job, data = found.job, (X, Y)
     whole = job.execute(data, jax.random.key(8))
-    seen = job.seen
+    seen = job.observations
     place = tmp_path / "run"
     first = checkpoints.Checkpoint("", "", loop.secret(jax.random.key(8)), True, 0, job.first_state())
     kept = []
@@ -399,21 +377,21 @@ def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
         patch.setattr(checkpoints, "write", copy)
         job.execute(data, jax.random.key(8), checkpoint=place, resumed=first, every=0.0)
     middle = next(checkpoint for checkpoint in kept if 0 < checkpoint.block < job.blocks)
-    job.seen = None
+    job.observations = None
     assert np.array_equal(job.execute(data, jax.random.key(8), resumed=middle), whole)
-    assert np.array_equal(job.seen.spent, seen.spent)
-    assert np.array_equal(job.seen.distances, seen.distances)
+    assert np.array_equal(job.observations.spent, seen.spent)
+    assert np.array_equal(job.observations.distances, seen.distances)
 
 
 @pytest.mark.long
 def test_distances_are_norms_of_records_at_the_iterates():
     found = planned(bayesian=True, batch_size=60)
     draws = found.job.execute((X, Y), jax.random.key(1))
-    norms = _recomputed(found, draws) * found.job.kernel.controls.noise[:, None]
-    distances = found.job.seen.distances[0]
+    norms = _recomputed(found, draws) * found.job.kernel.schedule.noise[:, None]
+    distances = found.job.observations.distances[0]
     assert distances.shape == (40, SAMPLES)
     gaps = np.abs(distances[:, :, None] - norms[:, None, :]).min(axis=2)
-    assert gaps.max() < 0.02 * found.job.setting.clip
+    assert gaps.max() < 0.02 * found.job.parameters.clip
     assert len(np.unique(distances)) > 100  # of records picked anew at every step
 
 

@@ -107,6 +107,7 @@ def test_secure_sums_are_whole_and_do_not_depend_on_the_order():
 def test_what_rounding_costs(secure):
     """Sums that differ by one record of norm 1, in the worst places: by no more than is priced, and nearly by that."""
     rng, worst = np.random.default_rng(1), 0.0
+    rounding = noise.CONTRIBUTIONS if secure else noise.SUMS
     with jax.enable_x64(True):
         for _ in range(300):
             d, scale = int(rng.choice([1, 3, 39])), float(10 ** rng.uniform(-2, 8))
@@ -121,18 +122,18 @@ def test_what_rounding_costs(secure):
                 both = [np.asarray(noise.on_grid(jnp.asarray(total), scale), object) for total in (rest, rest + row)]
                 moved = both[1] - both[0]
             length = math.sqrt(sum(int(m) ** 2 for m in moved)) * step
-            assert scale / max(length, 1e-300) >= noise.worth(scale, d, secure) * (1 - 1e-12)
-            worst = max(worst, (length - 1) / (scale * noise.lost(d, secure)))
+            assert scale / max(length, 1e-300) >= rounding.worth(scale, d) * (1 - 1e-12)
+            worst = max(worst, (length - 1) / (scale * rounding.lost(d)))
     assert worst > 0.2  # the test can tell
 
 
 def test_noise_that_its_own_grid_would_drown_is_refused():
     wanted = np.array([10.0, 2000.0])
-    assert noise.worth(noise.needed(wanted, noise.lost(100, False)), 100, False) == pytest.approx(wanted, rel=1e-12)
+    assert noise.SUMS.worth(noise.needed(wanted, noise.SUMS.lost(100)), 100) == pytest.approx(wanted, rel=1e-12)
     scale = noise.wide(3.0, 0.1, 50)
-    assert 0.1 / scale + noise.lost(50, False) == pytest.approx(0.1 / 3.0, rel=1e-12)
+    assert 0.1 / scale + noise.SUMS.lost(50) == pytest.approx(0.1 / 3.0, rel=1e-12)
     with pytest.raises(Refused, match=r"noise of 1e\+08 times what one record can move.*raise the budget"):
-        noise.needed(np.array([1e8]), noise.lost(100, False))
+        noise.needed(np.array([1e8]), noise.SUMS.lost(100))
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(300, 3)).astype(np.float32), np.ones(300, np.float32))
     with pytest.raises(Refused, match="its grid cannot count: raise the noise"):

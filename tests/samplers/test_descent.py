@@ -15,6 +15,7 @@ from confide.inference import loop
 from confide.inference import plans as jobs
 from confide.inference.plans import Asked
 from confide.samplers import descent, variational
+from confide.samplers import variational_families as families
 from helpers.contracts import BUDGET, DATA, job_of
 from helpers.fits import MODEL, X, Y, fit
 
@@ -120,7 +121,7 @@ def test_the_gaussian_posterior_is_found(family):
 def test_draws_and_densities_of_a_family(family):
     """log q by hand, and its gradient at what is drawn with phi held."""
     size = 3
-    chosen = variational.gaussian(family, np.array([1.0, 2.0, 3.0]), 81)
+    chosen = families.gaussian(family, np.array([1.0, 2.0, 3.0]), 81)
     phi = jnp.asarray(chosen.start + np.random.default_rng(0).normal(size=chosen.start.size) * 0.1, jnp.float32)
     factor = np.eye(size)
     if family == "full-rank":
@@ -145,10 +146,10 @@ def test_the_learning_rate_is_free_and_the_noise_is_not(name):
     sampler = getattr(confide, name)
     (slow, cheap), (fast, same) = (job_of(sampler(learning_rate=rate)) for rate in (0.01, 1.0))
     assert cheap == same
-    assert np.all(slow.kernel.controls.noise == fast.kernel.controls.noise)
-    multiplier = slow.kernel.controls.noise[0] / slow.setting.clip
+    assert np.all(slow.kernel.schedule.noise == fast.kernel.schedule.noise)
+    multiplier = slow.kernel.schedule.noise[0] / slow.parameters.clip
     kept, event = job_of(sampler(noise_multiplier=1.5 * multiplier))
-    assert np.allclose(kept.kernel.controls.noise, 1.5 * multiplier * kept.setting.clip)
+    assert np.allclose(kept.kernel.schedule.noise, 1.5 * multiplier * kept.parameters.clip)
     assert confide.guarantee(event, delta=1e-5).epsilon < 0.75
 
 
@@ -266,10 +267,10 @@ def test_canaries_catch_half_the_noise(honest):
     def build(sampler, setting, sizes):
         kernel = honest.build(sampler, setting, sizes)
 
-        def step(state, control, t, oracle):
-            return kernel.step(state, control._replace(noise=0.5 * control.noise), t, oracle)
+        def query(state, control, t, key):
+            return kernel.query(state, control._replace(noise=0.5 * control.noise), t, key)
 
-        return kernel._replace(step=step)
+        return kernel._replace(query=query)
 
     settings = {"canaries": 40, "key": 3, "steps": 400, "batch_size": 100}
     found = fit(sampler=honest, **settings)
@@ -452,7 +453,10 @@ def test_a_guide_that_has_met_records_is_refused():
         (lambda: confide.dpvi("full-rank", guide=by_hand), "a guide is a family of its own"),
         (lambda: confide.hybrid(confide.dp_sgd()), "then = dp_sgd does not go on from a draw"),
         (lambda: confide.hybrid(first=confide.dpvi()), "first = dpvi is not one private draw"),
-        (lambda: variational.gaussian("full-rank", np.zeros(variational.MOST + 1), 10), "is too large"),
+        (
+            lambda: families.gaussian("full-rank", np.zeros(families.MOST + 1), 10),
+            "is too large",
+        ),
     ],
 )
 def test_refusals(call, said):
@@ -464,7 +468,7 @@ def test_the_clip_is_a_usual_one_where_the_budget_pays_for_it():
     def clip(epsilon, n, sampler):
         model, data = confide.models.logistic_regression(2), (np.zeros((n, 2), np.float32), np.zeros(n, np.float32))
         budget = confide.Budget(epsilon=epsilon, delta=1e-5)
-        return jobs.private_job(model, data, budget, sampler, Asked(), jax.random.key(0))[0].setting.clip
+        return jobs.private_job(model, data, budget, sampler, Asked(), jax.random.key(0))[0].parameters.clip
 
     assert clip(0.5, 30_000, confide.dp_sgd()) == 1.5
     assert clip(0.5, 30_000, confide.sgld()) < 0.5

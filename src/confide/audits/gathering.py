@@ -16,7 +16,7 @@ from confide.audits.rebuilding import Program, in_places, source
 from confide.audits.repetitions import repeated
 from confide.inference.loop import Job
 from confide.mechanism import exact_rounding
-from confide.mechanism.observers import Heard
+from confide.mechanism.witness import Heard
 from confide.validation import Refused
 
 WORK = 2.0**34  # about how many operations all runs take together
@@ -45,8 +45,8 @@ def sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
         if repetitions < FEWEST:
             raise Refused(f"repetitions = {repetitions} show next to nothing: give {FEWEST} or more")
         return job.blocks, repetitions
-    rows = job.buffer or job.setting.n
-    each = job.chains * (rows * job.setting.dimension * (1.0 if built.marked.linear else 8.0) + OVERHEAD)
+    rows = job.buffer or job.parameters.n
+    each = job.chains * (rows * job.parameters.dimension * (1.0 if built.marked.linear else 8.0) + OVERHEAD)
     room = WORK / TABLES / each  # steps of all runs on one table
     blocks = int(min(job.blocks, max(1, room // (FEWEST * job.block))))
     return blocks, int(min(MOST, max(FEWEST, room // (blocks * job.block))))
@@ -62,7 +62,7 @@ def gathered(
     report: Callable[[int, int], None] | None = None,
 ) -> Told:
     """What is seen of `planned` runs on each table, fewer where the deadline has passed."""
-    job, n, secure = built.job, built.records, built.job.setting.secure
+    job, n, secure = built.job, built.records, built.job.parameters.secure
     seen, tables = Seen(job=job), _tables(built, generator)
     known = built.marked.table(np.array([1.0, -1.0]))
     at_once, done = _together(job, planned), 0
@@ -86,7 +86,7 @@ def gathered(
 def _tables(built: Program, generator: np.random.Generator) -> dict[str, np.ndarray]:
     """The weights of the rows, beside the table that is silent."""
     n, somewhere = built.records, int(generator.integers(built.records))
-    witness = built.job.watch.witness
+    witness = built.job.observers.witness
     assert witness is not None
     tables = {
         "somewhere": _one(n, somewhere, 1.0),
@@ -108,10 +108,10 @@ def _one(n: int, place: int, weight: float) -> np.ndarray:
 
 
 def _together(job: Job, planned: int) -> int:
-    witness = job.watch.witness
+    witness = job.observers.witness
     assert witness is not None
-    drawn = job.block * max((job.buffer or 1) * 2, job.setting.dimension)
-    held = job.chains * (drawn + 3 * job.steps + witness.observed * job.setting.dimension)
+    drawn = job.block * max((job.buffer or 1) * 2, job.parameters.dimension)
+    held = job.chains * (drawn + 3 * job.steps + witness.observed * job.parameters.dimension)
     return int(min(planned, TOGETHER, max(2, HELD // held)))
 
 
@@ -156,7 +156,7 @@ class Seen:
 
     def told(self, n: int, plain: np.ndarray, alike: bool) -> Told:
         """`alike` says whether all marked records pull along one direction."""
-        setting = self.job.setting
+        parameters = self.job.parameters
         inside, outside = (
             np.nan_to_num(np.concatenate(self.scores[name]), nan=HUGE, posinf=HUGE, neginf=-HUGE)
             for name in ("somewhere", "other")
@@ -172,14 +172,14 @@ class Seen:
             inside=inside,
             outside=outside,
             steady=frozenset(name for name, least in self.weakest.items() if least > STEADY),
-            sampling_probability=setting.sampling_probability,
-            multiplier=float(np.max(self.job.kernel.controls.noise)) / setting.clip,
+            sampling_probability=parameters.sampling_probability,
+            multiplier=float(np.max(self.job.kernel.schedule.noise)) / parameters.clip,
         )
 
 
 def in_clips(job: Job, sums: np.ndarray) -> np.ndarray:
     """The lengths of sums (runs, chains, steps, parameters) that are told in units of the noise; infinite for none."""
-    units = (job.kernel.controls.noise / job.setting.clip)[: sums.shape[2], None]
+    units = (job.kernel.schedule.noise / job.parameters.clip)[: sums.shape[2], None]
     return np.nan_to_num(np.sqrt(np.sum(np.square(sums * units), axis=-1)), nan=math.inf)
 
 
@@ -192,7 +192,7 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
     job, n = built.plain, built.records
     if n < 2:
         return np.zeros(0)
-    sources = [source(seed, "plain", i, job.setting.secure) for i in range(FEW)]
+    sources = [source(seed, "plain", i, job.parameters.secure) for i in range(FEW)]
     others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
     known = tuple(np.repeat(array[:1], 2, axis=0) for array in others)
     without, found = np.asarray(repeated(job, in_places(others, n), known, sources, blocks).sums), []
@@ -209,7 +209,7 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
         moved = moved.reshape(-1, moved.shape[-1])
         first = np.argmax(moved > 0, axis=1)
         lengths = moved[np.arange(len(moved)), first]
-        found.append(lengths[(lengths > 0) & (job.kernel.controls.fisher_noise[first] == 0)])
+        found.append(lengths[(lengths > 0) & (job.kernel.schedule.fisher_noise[first] == 0)])
     return np.concatenate(found)
 
 

@@ -3,7 +3,7 @@ r"""The program of a finished run, built again from what its folder says, for ta
 The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
 `inference.plans.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
 computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
-draws are functions; canaries are left out; a witness listens (`confide.mechanism.observers`).
+draws are functions; canaries are left out; a witness listens (`confide.mechanism.witness`).
 
 **Marked rows.** A worst-case record pulls as hard as the clip allows whatever the parameters are, and one that is not
 there contributes nothing. Of a generalised linear model such rows have labels that no record has, for which the
@@ -28,27 +28,17 @@ from confide.inference.plans import Asked
 from confide.inference.posterior import Posterior
 from confide.mechanism import noise
 from confide.mechanism.canaries import DOWN, LENGTH, OUT, UP
-from confide.mechanism.observers import Watch, Witness
+from confide.mechanism.oracle import Observers
+from confide.mechanism.witness import Witness
 from confide.models import inputs
 from confide.models.inputs import Records
 from confide.models.model import Data, Linear, Model
 from confide.models.tapes import Layered, Tape
 from confide.privacy.budget import Budget
-from confide.samplers import Sampler
+from confide.samplers import DESCENTS, STEPPING, Sampler
 from confide.validation import Refused
 
-STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
-DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
 MOST_LABELS = 256
-OPTIONS = {
-    "psgld": ("regularisation",),
-    "sghmc": ("friction", "batch_noise"),
-    "sgnht": ("friction",),
-    "sgfs": ("adapt", "fisher_noise", "regularisation"),
-    "wang2015_sgld": ("alpha",),
-    "dp_sgd": ("momentum", "updated"),
-    "dp_adam": ("mean_decay", "square_decay", "corrected"),
-}
 
 
 class Shape(NamedTuple):
@@ -101,8 +91,9 @@ def checked(posterior: Posterior) -> Model:
 
 def sampler_of(plan: dict[str, Any]) -> Sampler:
     """The sampler with its step sizes or its noise as they were planned."""
-    name, given = plan["sampler"], {option: plan[option] for option in OPTIONS.get(plan["sampler"], ())}
+    name = plan["sampler"]
     build: Any = getattr(samplers, name)
+    given = {option: plan[option] for option in build().options}
     if name in STEPPING:
         step_size = plan["step_size"]
         if name == "wang2015_sgld" and plan["schedule"] == "fixed" and plan["last_step_size"] != step_size:
@@ -175,15 +166,15 @@ def _rebuilt(
     job = found.job
     assert isinstance(job, Job)
     witness = Witness(
-        sampling_probability=job.setting.sampling_probability,
-        clip=job.setting.clip,
+        sampling_probability=job.parameters.sampling_probability,
+        clip=job.parameters.clip,
         replaced=guarantee.neighbours == "replace-one",
-        observed=max(1, min(job.steps, observed // job.setting.dimension)),
+        observed=max(1, min(job.steps, observed // job.parameters.dimension)),
     )
     return Program(
-        job=replace(job, watch=Watch(witness=witness)),
+        job=replace(job, observers=Observers(witness=witness)),
         planned=found,
-        plain=replace(plain, watch=Watch(witness=witness)),
+        plain=replace(plain, observers=Observers(witness=witness)),
         records=n,
         marked=marks,
         shapes=told,

@@ -158,14 +158,14 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     job, source = planned.job, noise.derived(key, "run")
     kept = job.execute(planned.data, source)
     assert isinstance(job, Job)
-    assert job.seen is not None
-    assert job.seen.distances is not None
-    exact, q = pricing.guarantee(planned.event, delta=DELTA), job.setting.sampling_probability
-    multiplier = float(job.kernel.controls.noise[0]) / CLIP
+    assert job.observations is not None
+    assert job.observations.distances is not None
+    exact, q = pricing.guarantee(planned.event, delta=DELTA), job.parameters.sampling_probability
+    multiplier = float(job.kernel.schedule.noise[0]) / CLIP
     strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
-    distances = np.minimum(job.seen.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP)
+    distances = np.minimum(job.observations.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP)
     setting: dict[str, Any] = {
-        "noise_scale": job.kernel.controls.noise,
+        "noise_scale": job.kernel.schedule.noise,
         "sampling_probability": q,
         "clip": CLIP,
         "delta": STRICT,

@@ -33,7 +33,7 @@ from confide.models.model import Model
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import accounts
-from confide.samplers import Descent, Sampler, sgld
+from confide.samplers import Sampler, sgld
 from confide.validation import Refused
 
 
@@ -141,9 +141,6 @@ def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted |
         microbatch=options.microbatch,
         noise=options.noise,
     )
-    remedy = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
-    if isinstance(options.sampler, Descent):
-        remedy = "raise noise_multiplier, take fewer steps, or leave it out"
     arrays, job = planned.data.arrays, planned.job
     return Purchase(
         event=planned.event,
@@ -153,7 +150,7 @@ def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted |
         data=(*arrays, planned.data.present),
         details=lambda: {"model": _digest(planned.model, arrays), "work": job.digest()},
         first_state=job.first_state,
-        remedy=remedy,
+        remedy=options.sampler.remedy,
     )
 
 
@@ -177,7 +174,7 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run
         kept = planned.finish(kept, source)
     if planned.histogram is not None:
         assert isinstance(summary, Steps)
-        summary = summary.with_histogram(planned.histogram(job.seen, source))
+        summary = summary.with_histogram(planned.histogram(job.observations, source))
     if accounts(options.account).bayesian:
         guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
         _say(options, messages.typical(guarantee))
@@ -202,7 +199,7 @@ def _say(options: Fit, text: str) -> None:
 
 def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
-    scores, sums, squares, pulls = np.moveaxis(job.seen.told, 1, 0)
+    scores, sums, squares, pulls = np.moveaxis(job.observations.told, 1, 0)
     return Canaries(
         inside=inside,
         scores=scores.sum(axis=0),
@@ -210,8 +207,8 @@ def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
         squares=squares,
         pulls=pulls,
         steps=job.steps,
-        spread=float(np.sum(np.square(job.kernel.controls.noise / job.setting.clip))),
-        sampling_probability=job.setting.sampling_probability,
+        spread=float(np.sum(np.square(job.kernel.schedule.noise / job.parameters.clip))),
+        sampling_probability=job.parameters.sampling_probability,
         replaced=replaced,
     )
 

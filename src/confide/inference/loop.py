@@ -25,11 +25,13 @@ import numpy as np
 from confide.data import atomic_files
 from confide.inference import checkpoints
 from confide.inference.checkpoints import Checkpoint
-from confide.mechanism import batches, noise, observers
-from confide.mechanism.clipping import SMALL, ClippedSum
+from confide.mechanism import batches, gradient_distances, individual_filter, noise, oracle
+from confide.mechanism.clipping import ClippedSum
+from confide.mechanism.kernel import Kernel, MechanismParameters, Schedule
+from confide.mechanism.layers import Draw, Observed, Prepared
 from confide.mechanism.noise import KeyedSource, SecureSource
-from confide.mechanism.observers import Heard, Notes, Seen, Watch
-from confide.mechanism.oracle import Kernel, Oracle, Setting
+from confide.mechanism.oracle import Observations, Observers
+from confide.mechanism.witness import Heard
 from confide.models.inputs import Records, as_records
 from confide.validation import Refused
 
@@ -43,10 +45,7 @@ MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
 class Carry(NamedTuple):
     state: Any
     draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
-    distances: jax.Array | None  # (steps, samples), where they are watched
-    spent: jax.Array | None  # by each record, where there is a filter
-    told: jax.Array | None  # (4, canaries), where there are any
-    heard: Heard | None = None  # by a witness, on made-up tables
+    observed: Observed
 
 
 class Random(NamedTuple):
@@ -65,7 +64,28 @@ class Drawn(NamedTuple):
     units: jax.Array
     fisher: jax.Array | None
     key: jax.Array
-    picked: jax.Array | None  # records whose distances are watched
+    picked: jax.Array | None = None  # records whose distances are watched
+    joined: jax.Array | None = None  # the same, spliced into the batches
+    masks: jax.Array | None = None  # key of what is dropped of records
+
+    def of(self, i: jax.Array, t: jax.Array, claimed: jax.Array) -> Draw:
+        """What is drawn for step i of the block, number t of the run, which is priced for the noise that is claimed."""
+        rows, units, fisher, picked, joined = (
+            None if found is None else found[i]
+            for found in (self.rows, self.units, self.fisher, self.picked, self.joined)
+        )
+        assert units is not None
+        return Draw(
+            t=t,
+            key=jax.random.fold_in(self.key, i),
+            rows=rows,
+            units=units,
+            claimed=claimed,
+            fisher_units=fisher,
+            masks=None if self.masks is None else jax.random.fold_in(self.masks, i),
+            picked=picked,
+            joined=joined,
+        )
 
 
 @dataclass(kw_only=True)
@@ -73,18 +93,18 @@ class Job:
     """A run, decided in every respect but its randomness and its data."""
 
     kernel: Kernel
-    setting: Setting
+    parameters: MechanismParameters
     gradient_sum: ClippedSum
     starts: np.ndarray  # (chains, parameters)
     burn_in: int
     thin: int
     buffer: int | None  # None: full batches
-    watch: Watch = field(default_factory=Watch)
-    seen: Seen | None = None  # once it has run, where anything is watched; private
+    observers: Observers = field(default_factory=Observers)
+    observations: Observations | None = None  # once it has run, where anything is observed; private
 
     @property
     def steps(self) -> int:
-        return self.kernel.controls.step_size.size
+        return self.kernel.schedule.step_size.size
 
     @property
     def diagnostics(self) -> None:
@@ -102,14 +122,14 @@ class Job:
     @property
     def block(self) -> int:
         """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
-        largest = max(self.buffer or 1, self.setting.dimension, self.second) * self.chains
+        largest = max(self.buffer or 1, self.parameters.coordinates, self.second) * self.chains
         return max(1, min(LONGEST_BLOCK, self.steps, BLOCK_NUMBERS // largest))
 
     @property
     def second(self) -> int:
         """Numbers in the second sum of a step: the upper triangle of a matrix, or none."""
-        d = self.setting.dimension
-        return d * (d + 1) // 2 if np.any(self.kernel.controls.fisher_noise > 0) else 0
+        d = self.parameters.dimension
+        return d * (d + 1) // 2 if np.any(self.kernel.schedule.fisher_noise > 0) else 0
 
     @property
     def blocks(self) -> int:
@@ -117,7 +137,7 @@ class Job:
 
     @cached_property
     def advance(self) -> Any:
-        """(carry, prepared data, controls, block number, randomness) -> carry, compiled once."""
+        """(carry, prepared data, schedule, block number, randomness) -> carry, compiled once."""
         return jax.jit(self._over_chains, donate_argnums=0)
 
     @cached_property
@@ -129,71 +149,36 @@ class Job:
     def _over_chains(self) -> Any:
         return self._advance if self.chains == 1 else jax.vmap(self._advance, (0, None, None, None, 0))
 
-    def _advance(self, carry: Carry, prepared: Any, controls: Any, number: jax.Array, random: Random) -> Carry:
-        rows, units, fisher, key, picked = self._drawn(random, number)
-        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
-        first = number * self.block
-        joined = None
-        if picked is not None and rows is not None and rows.shape[1] <= SMALL:
-            splice = self.gradient_sum.splice(rows.shape[1])
-            joined = jnp.concatenate([rows[:, :splice], picked, rows[:, splice:]], axis=1)
+    def _advance(
+        self, carry: Carry, prepared: Prepared, schedule: Schedule, number: jax.Array, random: Random
+    ) -> Carry:
+        drawn, first = self._drawn(random, number), number * self.block
+        asked = oracle.build(self.gradient_sum, self.parameters.rounding, self.observers, prepared)
 
         def step(i: jax.Array, carry: Carry) -> Carry:
             t = first + i
-            notes = None
-            if self.watch:
-                data, reach, limits, *known = prepared
-                looked, whole = (None if found is None else found[i] for found in (picked, joined))
-                notes = Notes(
-                    data=data,
-                    reach=reach,
-                    picked=looked,
-                    joined=whole,
-                    spent=carry.spent,
-                    limits=limits,
-                    secure=self.setting.secure,
-                    game=self.watch.game,
-                    claimed=controls.noise[t],
-                    witness=self.watch.witness,
-                    known=known[0] if known else None,
-                )
-            oracle = Oracle(
-                gradient_sum=self.gradient_sum,
-                data=prepared[0],
-                reach=prepared[1],
-                rows=None if rows is None else rows[i],
-                units=units[i],
-                fisher_units=None if fisher is None else fisher[i],
-                key=jax.random.fold_in(key, i),
-                secure=self.setting.secure,
-                notes=notes,
-                masks=None if masks is None else jax.random.fold_in(masks, i),
-            )
-            state = self.kernel.step(carry.state, jax.tree.map(lambda column: column[t], controls), t, oracle)
+            control = jax.tree.map(lambda column: column[t], schedule)
+            draw = drawn.of(i, t, control.noise)
+            state, observed = oracle.step(self.kernel, asked, carry.state, control, draw, carry.observed)
             since = t + 1 - self.burn_in
             wanted = (since > 0) & (since % self.thin == 0) & (since // self.thin <= self.kept)
             slot = jnp.where(wanted, since // self.thin - 1, self.kept)
-            draws = carry.draws.at[slot].set(state.position.astype(jnp.float32))
-            if notes is None:
-                return Carry(state, draws, None, None, None)
-            assert notes.seen, "nothing was asked of the records"
-            distances = carry.distances
-            if distances is not None and notes.distances is not None:
-                distances = jax.lax.dynamic_update_index_in_dim(distances, notes.distances, t, 0)
-            told = None if carry.told is None or notes.told is None else carry.told + notes.told
-            return Carry(state, draws, distances, notes.spent, told, _heard(carry.heard, notes, t))
+            return Carry(state, carry.draws.at[slot].set(state.position.astype(jnp.float32)), observed)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
     def _drawn(self, random: Random, number: jax.Array) -> Drawn:
         own = jax.random.fold_in(random.key, number)
-        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.setting.rows)
-        picked = None
-        if self.watch.samples:
-            shape = (self.block, self.watch.samples)
+        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.parameters.rows)
+        picked = joined = None
+        if self.observers.samples:
+            shape = (self.block, self.observers.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
-            picked = (bits % np.uint32(self.setting.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
-        return Drawn(rows, random.units, random.fisher, own, picked)
+            picked = (bits % np.uint32(self.parameters.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
+            if not self.parameters.secure:
+                joined = gradient_distances.join(self.gradient_sum, rows, picked)
+        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
+        return Drawn(rows, random.units, random.fisher, own, picked, joined, masks)
 
     def _masks(self, random: Random, number: jax.Array) -> jax.Array:
         """The key of what is dropped of records, as secret as the noise.
@@ -208,36 +193,43 @@ class Job:
         data: tuple[jax.Array, ...],
         present: jax.Array | None = None,
         known: tuple[jax.Array, ...] | None = None,
-    ) -> Any:
+    ) -> Prepared:
         """The data and what is computed once from them, the limits of the filter, and the made-up records that a
         witness knows: arguments of `advance`."""
-        usual = data, jax.jit(self.gradient_sum.reach)(data, present), observers.limits(self.watch.filter)
-        return usual if known is None else (*usual, known)
+        reach = jax.jit(self.gradient_sum.reach)(data, present)
+        return Prepared(data, reach, individual_filter.limits(self.observers.filter), known)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
         draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
-        watched = (chains, self.steps, self.watch.samples)
-        distances = jnp.zeros(watched, jnp.float32) if self.watch.samples else None
-        spent = None if self.watch.filter is None else jnp.zeros((chains, self.setting.rows), jnp.float64)
-        told = None if self.watch.game is None else jnp.zeros((chains, 4, self.watch.game.count), jnp.float64)
-        heard, witness = None, self.watch.witness
-        if witness is not None:
-            sums = jnp.zeros((chains, min(witness.observed, self.steps) + 1, self.setting.dimension), jnp.float64)
-            heard = Heard(jnp.zeros((chains, self.steps, 3), jnp.float64), sums)
-        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, distances, spent, told, heard)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, self._unobserved())
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
+
+    def _unobserved(self) -> Observed:
+        """What observers hold before the first step, of every chain."""
+        chains, steps, wanted = self.chains, self.steps, self.observers
+        heard, witness = None, wanted.witness
+        if witness is not None:
+            sums = jnp.zeros((chains, min(witness.observed, steps) + 1, self.parameters.dimension), jnp.float64)
+            heard = Heard(jnp.zeros((chains, steps, 3), jnp.float64), sums)
+        return Observed(
+            distances=jnp.zeros((chains, steps, wanted.samples), jnp.float32) if wanted.samples else None,
+            spent=None if wanted.filter is None else jnp.zeros((chains, self.parameters.rows), jnp.float64),
+            told=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
+            heard=heard,
+        )
 
     def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
         return execute(self, data, key, **how)
 
     def digest(self) -> str:
-        watched = repr((self.watch.samples, self.watch.filter, self.watch.game)).encode()
-        sums = self.gradient_sum
+        wanted, sums = self.observers, self.gradient_sum
+        canaries = repr(wanted.canaries).replace("CanaryTest(", "Game(", 1)  # as it has always been told
+        watched = f"({wanted.samples!r}, {wanted.filter!r}, {canaries})".encode()
         parts = repr((sums.microbatch, sums.limit)).encode()  # records are cut to a limit that depends on these
-        told = watched * bool(self.watch) + parts * (sums.microbatch is not None)
-        return hashlib.sha256(self.kernel.controls.step_size.tobytes() + told).hexdigest()
+        told = watched * bool(wanted) + parts * (sums.microbatch is not None)
+        return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + told).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""
@@ -250,16 +242,16 @@ class Job:
         return every[0] if self.chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
 
     def _randomness(self, source: Any, chain: int, number: int) -> Random:
-        rows, gaps, fisher = self.setting.rows, None, None
+        rows, gaps, fisher = self.parameters.rows, None, None
         if self.buffer is not None:
-            shape, q = (self.buffer, self.block), self.setting.sampling_probability
+            shape, q = (self.buffer, self.block), self.parameters.sampling_probability
             gaps = noise.drawn_gaps(source, chain, number, shape, q, rows)
         if self.second:
             shape, first = (self.block, self.second), number * self.block
             fisher = jnp.zeros(shape, jnp.float64)
-            if np.any(self.kernel.controls.fisher_noise[first : first + self.block] > 0):
+            if np.any(self.kernel.schedule.fisher_noise[first : first + self.block] > 0):
                 fisher = noise.drawn_units(source, chain, number, shape, "fisher")
-        units = noise.drawn_units(source, chain, number, (self.block, self.setting.dimension))
+        units = noise.drawn_units(source, chain, number, (self.block, self.parameters.coordinates))
         return Random(noise.key_of(source, chain), gaps, units, fisher)
 
 
@@ -283,17 +275,15 @@ def execute(
         records = as_records(data)
         arrays = tuple(jax.device_put(array) for array in records.arrays)  # jnp.asarray copies twice
         prepared = job.prepared(arrays, jnp.asarray(records.present))
-        controls = jax.tree.map(jnp.asarray, job.kernel.controls)
+        schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         carry, first = job.begin(), 0
         if resumed is not None:
-            structure = jax.tree.structure(carry)
-            carry = jax.tree.unflatten(structure, [jnp.asarray(array) for array in resumed.arrays])
-            first = resumed.block
+            carry, first = _restored(carry, resumed.arrays), resumed.block
         source = key if isinstance(key, SecureSource) else KeyedSource(key)
         random = job.randomness(source, first) if first < job.blocks else None
         kept_at = reported_at = time.monotonic()
         for number in range(first, job.blocks):
-            carry = job.advance(carry, prepared, controls, number, random)
+            carry = job.advance(carry, prepared, schedule, number, random)
             random = job.randomness(source, number + 1) if number + 1 < job.blocks else None
             now = time.monotonic()
             if report is not None and now - reported_at > 0.1:
@@ -305,12 +295,12 @@ def execute(
                 checkpoints.write(checkpoint, resumed._replace(block=number + 1, arrays=_leaves(carry)))
                 kept_at = now
         draws = np.asarray(carry.draws)
-        if job.watch:
-            alone = job.chains == 1
-            found = [None if leaf is None else np.asarray(leaf) for leaf in (carry.distances, carry.spent, carry.told)]
-            found = [leaf[None] if alone and leaf is not None else leaf for leaf in found]
+        if job.observers:
+            held = carry.observed
+            found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.told)]
+            found = [leaf[None] if job.chains == 1 and leaf is not None else leaf for leaf in found]
             distances, spent, told = found
-            job.seen = Seen(distances, None if spent is None else spent[:, records.present], told)
+            job.observations = Observations(distances, None if spent is None else spent[:, records.present], told)
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws
@@ -325,13 +315,17 @@ def execute(
     return draws
 
 
-def _heard(so_far: Heard | None, notes: Notes, t: jax.Array) -> Heard | None:
-    """With what a witness hears at step t; the last row of the sums takes those that are not kept."""
-    if so_far is None or notes.heard is None:
-        return None
-    told, sums = notes.heard
-    kept = jnp.minimum(t, so_far.sums.shape[0] - 1)
-    return Heard(so_far.told.at[t].set(told), so_far.sums.at[kept].set(sums))
+def _restored(begin: Carry, stored: list[np.ndarray]) -> Carry:
+    """The carry of a checkpoint. Once, chains carried the coordinates of canaries after all others, as the last entries
+    of an array or, of `dpvi`, as an array of their own (an empty one without canaries): they are left out."""
+    leaves, structure = jax.tree.flatten(begin)
+    found, left = [], list(stored)
+    for leaf in leaves:
+        array = left.pop(0)
+        while left and array.ndim != leaf.ndim:
+            array = left.pop(0)
+        found.append(jnp.asarray(array[..., : leaf.shape[-1]] if leaf.ndim else array))
+    return jax.tree.unflatten(structure, found)
 
 
 def _leaves(carry: Carry) -> list[np.ndarray]:

@@ -88,6 +88,7 @@ class Planted:
 
     model: Model
     data: Records  # as if all canaries were out
+    original: Data  # the arrays of the records alone
     count: int
     places: np.ndarray  # rows of the canaries
     first: int  # coordinate of the first canary
@@ -110,6 +111,7 @@ def planted(model: Model, records: Records, count: int, size: int, neighbours: N
     return Planted(
         model=widened,
         data=Records(arrays, _spread(records.present, places, True), records.number),
+        original=data,
         count=count,
         places=places,
         first=size,

@@ -11,7 +11,7 @@ Gaussian's.) Every whole number can come out whatever the records are, so no out
 **What rounding costs.** Dividing by the grid in double precision, by a reciprocal if the compiler likes, errs by at
 most 2^-52 of at most 2^51 steps, beyond which sums are cut (which takes no two further apart), and rounding by half a
 step: one step in each coordinate, for either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s /
-2^26 at most, and `worth`, `needed` and `wide` put that into the noise.
+2^26 at most, and `Rounding.worth`, `needed` and `wide` put that into the noise.
 
 **The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
 itself, in floating point, is allowed for in the clip (`mechanism.clipping`). One release of a baseline takes its bits
@@ -32,6 +32,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -45,7 +46,6 @@ from confide.validation import Refused
 
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
-MOVED = 2.0  # steps by which rounding takes two neighbours apart at most, in each coordinate
 FURTHEST = 2.0**51  # steps, beyond which sums are cut
 
 
@@ -131,14 +131,27 @@ def joined(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
     return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
 
 
-def lost(coordinates: int, secure: bool) -> float:
-    """By how many standard deviations of the noise rounding adds to what one record moves."""
-    return (MOVED / 2 if secure else MOVED) * math.sqrt(coordinates) / GRID
+def unrounded(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+    """The noisy sum where nothing is promised, and nothing rounded: it may be beyond the grid."""
+    return total.astype(jnp.float64) + scale / GRID * units
 
 
-def worth(multiplier: Any, coordinates: int, secure: bool) -> Any:
-    """What a noise multiplier is worth when sums, or where secure contributions, are rounded to the grid."""
-    return multiplier / (1 + multiplier * lost(coordinates, secure))
+@dataclass(frozen=True)
+class Rounding:
+    """What is rounded to the grid of the noise: `SUMS`, `CONTRIBUTIONS` (secure), or, without a guarantee, `NONE`."""
+
+    moved: float  # steps by which it takes two neighbours apart at most, in each coordinate
+
+    def lost(self, coordinates: int) -> float:
+        """By how many standard deviations of the noise rounding adds to what one record moves."""
+        return self.moved * math.sqrt(coordinates) / GRID
+
+    def worth(self, multiplier: Any, coordinates: int) -> Any:
+        """What a noise multiplier is worth beside the rounding."""
+        return multiplier / (1 + multiplier * self.lost(coordinates))
+
+
+SUMS, CONTRIBUTIONS, NONE = Rounding(2.0), Rounding(1.0), Rounding(0.0)
 
 
 def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
@@ -154,7 +167,7 @@ def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
 
 def wide(scale: float, sensitivity: float, coordinates: int) -> float:
     """The scale to draw with, for noise that is worth `scale` where the point is rounded to the grid before."""
-    return sensitivity * float(needed(np.array(scale / sensitivity), lost(coordinates, secure=False)))
+    return sensitivity * float(needed(np.array(scale / sensitivity), SUMS.lost(coordinates)))
 
 
 def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = False, grid: float = GRID) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
+from confide.samplers.baoab import baoab
 from confide.samplers.descent import Descent, dp_adam, dp_sgd
 from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
@@ -13,13 +14,19 @@ from confide.samplers.sgnht import sgnht
 from confide.samplers.variational import Variational, dpvi
 from confide.samplers.wang2015 import wang2015_sgld
 
+STEPPING = tuple(sampler().name for sampler in (sgld, psgld, sghmc, baoab, sgnht, sgfs, wang2015_sgld))
+DESCENTS = tuple(sampler().name for sampler in (dp_sgd, dp_adam, dpvi))
+
 __all__ = [
+    "DESCENTS",
+    "STEPPING",
     "Descent",
     "Hybrid",
     "Langevin",
     "OnePosteriorSample",
     "Sampler",
     "Variational",
+    "baoab",
     "dp_adam",
     "dp_sgd",
     "dpvi",

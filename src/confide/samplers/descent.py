@@ -37,15 +37,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event, mean_gradient
+from confide.samplers.sampler import LARGEST, Decay, Sampler, schedule_of
 from confide.validation import Refused
 
 DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
-LARGEST = 1.0  # learning rate times clip
 FLOOR = 0.01  # of the known variance of the noise
 TINY = 1e-12  # beside the square root of a second moment
-PUBLIC = 7  # the key of what a step draws and need not hide, where the run has none of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +54,9 @@ class Descent(Sampler):
     average: bool = True
     draws: int | None = 1  # kept where nobody asks for more
 
+    optimises = True
+    remedy = "raise noise_multiplier, take fewer steps, or leave it out"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.noise_multiplier is not None:
@@ -65,27 +66,45 @@ class Descent(Sampler):
     def rate(self) -> str:
         return "learning_rate"
 
-    def noise(self, setting: Setting, steps: int) -> np.ndarray:
+    def noise(self, parameters: MechanismParameters, steps: int) -> np.ndarray:
         """Standard deviations on the sums; none without a guarantee."""
-        if math.isinf(setting.clip):
+        if math.isinf(parameters.clip):
             return np.zeros(steps)
         assert self.noise_multiplier is not None
-        return np.full(steps, self.noise_multiplier * setting.clip)
+        return np.full(steps, self.noise_multiplier * parameters.clip)
 
-    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+    def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
         """The learning rate by the formula above; None where there is no noise to plan by."""
-        spread = float(self.noise(setting, 1)[0]) * math.sqrt(self.options.get("updated", 1.0))
+        spread = float(self.noise(parameters, 1)[0]) * math.sqrt(self.options.get("updated", 1.0))
         if not spread:
             return None
-        return min(DRIFT * setting.expected_batch / (spread * math.sqrt(steps)), LARGEST / setting.clip)
+        return min(DRIFT * parameters.expected_batch / (spread * math.sqrt(steps)), LARGEST / parameters.clip)
 
-    def learning_rates(self, setting: Setting, steps: int, otherwise: Callable[[], float]) -> np.ndarray:
-        """What multiplies the direction of each step; `otherwise` where nothing is given and none can be planned."""
+    def keep(self, draws: int | None, burn_in: int | None) -> int | None:
+        """One, unless more are asked for."""
+        if self.average and (draws or 1) > 1:
+            raise Refused(f"draws = {draws}: an average is one point; ask for one, or give average=False")
+        return self.draws if draws is None else draws
+
+    def trial(self, parameters: MechanismParameters, steps: int) -> tuple[Sampler, np.ndarray, bool]:
+        """Its noise is planned, in units of the clip, and not its step sizes."""
+        if self.noise_multiplier is not None:
+            return self, np.ones(steps), True
+        return replace(self, noise_multiplier=1.0), np.ones(steps), False
+
+    def calibrate(
+        self, parameters: MechanismParameters, sizes: np.ndarray, spare: float | None
+    ) -> tuple[Sampler, np.ndarray]:
+        sampler = self if spare is None else replace(self, noise_multiplier=1 / math.sqrt(spare))
+        return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: LARGEST / parameters.clip)
+
+    def gentle_sizes(self, parameters: MechanismParameters, steps: int, gentle: Callable[[], float]) -> np.ndarray:
+        """What multiplies the direction of each step; `gentle` where nothing is given and none can be planned."""
         sizes, final = self.step_sizes(steps)
         if final:
             return sizes
-        planned = self.planned_rate(setting, steps)
-        return sizes * (otherwise() if planned is None else planned)
+        planned = self.planned_rate(parameters, steps)
+        return sizes * (gentle() if planned is None else planned)
 
     def to_json(self) -> dict[str, Any]:
         settings = {
@@ -98,21 +117,18 @@ class Descent(Sampler):
         named = {name: "function" if callable(value) else value for name, value in settings.items()}
         return {"sampler": self.name, **named, **self.options, **point}
 
-    def with_multiplier(self, noise_multiplier: float) -> Descent:
-        return replace(self, noise_multiplier=noise_multiplier)
-
 
 class Adam(Descent):
     """Its steps do not depend on the size of the noise."""
 
-    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+    def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
         return DRIFT / math.sqrt(steps)
 
 
 def dp_sgd(
     learning_rate: float | Callable[[int], Any] | None = None,
     momentum: float = 0.0,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
     updated: float = 1.0,
@@ -151,7 +167,7 @@ def dp_adam(
     mean_decay: float = 0.9,
     square_decay: float = 0.999,
     corrected: bool = False,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
 ) -> Sampler:
@@ -206,61 +222,55 @@ class AdamState(NamedTuple):
     moments: Moments
 
 
-def _heavy_ball(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+def _heavy_ball(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) -> Kernel:
     assert isinstance(sampler, Descent)
     momentum, updated = sampler.options["momentum"], sampler.options["updated"]
     steps, average = rates.size, sampler.average
-    plan = controls(rates, sampler.noise(setting, steps))
+    schedule = schedule_of(rates, sampler.noise(parameters, steps))
 
     def init(position: jax.Array) -> HeavyBall:
         return HeavyBall(position, position, jnp.zeros_like(position))
 
-    def step(state: HeavyBall, control: Controls, t: jax.Array, oracle: Oracle) -> HeavyBall:
-        moved = None if updated == 1 else subset(updated, setting, t, oracle)
-        velocity = momentum * state.velocity + mean_gradient(setting, state.iterate, control, oracle, moved)
+    def query(state: HeavyBall, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, jax.Array | None]:
+        moved = None if updated == 1 else subset(updated, parameters.dimension, key)
+        return Query(state.iterate, control.noise, moved), moved
+
+    def update(
+        state: HeavyBall, moved: jax.Array | None, noisy: jax.Array, control: Schedule, t: jax.Array
+    ) -> HeavyBall:
+        gradient = mean_gradient(parameters, state.iterate, noisy)
+        velocity = momentum * state.velocity + (gradient if moved is None else gradient * moved)
         iterate = state.iterate - control.step_size * velocity
         return HeavyBall(kept(state.position, iterate, t, steps, average), iterate, velocity)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))
 
 
-def _adam(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+def _adam(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) -> Kernel:
     assert isinstance(sampler, Descent)
     steps, average, options = rates.size, sampler.average, sampler.options
-    plan = controls(rates, sampler.noise(setting, steps))
+    schedule = schedule_of(rates, sampler.noise(parameters, steps))
 
     def init(position: jax.Array) -> AdamState:
         zero = jnp.zeros_like(position)
         return AdamState(position, position, Moments(zero, zero))
 
-    def step(state: AdamState, control: Controls, t: jax.Array, oracle: Oracle) -> AdamState:
-        gradient = mean_gradient(setting, state.iterate, control, oracle)
-        known = jnp.square(control.noise / setting.expected_batch) if options["corrected"] else 0.0
+    def query(state: AdamState, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, None]:
+        return Query(state.iterate, control.noise), None
+
+    def update(state: AdamState, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> AdamState:
+        gradient = mean_gradient(parameters, state.iterate, noisy)
+        known = jnp.square(control.noise / parameters.expected_batch) if options["corrected"] else 0.0
         moments, direction = state.moments.after(gradient, t, options["mean_decay"], options["square_decay"], known)
         iterate = state.iterate - control.step_size * direction
         return AdamState(kept(state.position, iterate, t, steps, average), iterate, moments)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))
 
 
-def mean_gradient(
-    setting: Setting, position: jax.Array, control: Controls, oracle: Oracle, moved: jax.Array | None = None
-) -> jax.Array:
-    """Of the negative log posterior, over the number of records; zero but for the coordinates that are `moved`."""
-    noisy = oracle.gradient(position, control.noise, moved)
-    found = setting.prior(position) / setting.n + noisy / setting.expected_batch
-    return found if moved is None else found * moved
-
-
-def subset(share: float, setting: Setting, t: jax.Array, oracle: Oracle) -> jax.Array:
-    """One for the coordinates that a step moves, zero for the others; those of canaries take part in all steps."""
-    drawn = jax.random.bernoulli(public_key(oracle, t), share, (setting.dimension,))
-    return jnp.where(np.arange(setting.dimension) < setting.size, drawn, True).astype(jnp.float64)
-
-
-def public_key(oracle: Oracle, t: jax.Array) -> jax.Array:
-    """For what a step draws beside its noise, whatever the records are."""
-    return jax.random.fold_in(jax.random.key(PUBLIC), t) if oracle.key is None else oracle.key
+def subset(share: float, dimension: int, key: jax.Array) -> jax.Array:
+    """One for the coordinates that a step moves, zero for the others."""
+    return jax.random.bernoulli(key, share, (dimension,)).astype(jnp.float64)
 
 
 def kept(position: jax.Array, iterate: jax.Array, t: jax.Array, steps: int, average: bool) -> jax.Array:

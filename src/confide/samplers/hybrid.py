@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Kernel, Setting
-from confide.samplers.langevin import Langevin, langevin
-from confide.samplers.posterior_sample import OnePosteriorSample
+from confide.mechanism.kernel import Kernel, MechanismParameters
+from confide.samplers.langevin import langevin
 from confide.samplers.sampler import Sampler
 from confide.samplers.sgnht import sgnht
 from confide.validation import Refused
@@ -32,6 +31,8 @@ class Hybrid(Sampler):
     first: Sampler
     then: Sampler
     share: float
+
+    kind = "hybrid"
 
     def to_json(self) -> dict[str, Any]:
         return {"sampler": self.name, "first": self.first.name, "then": self.then.name, "share": self.share}
@@ -51,13 +52,13 @@ def hybrid(then: Sampler | None = None, first: Sampler | None = None, share: flo
     then, first = then or sgnht(), first or langevin()
     for name, sampler in {"then": then, "first": first}.items():
         validation.instance(Sampler, **{name: sampler})
-    if type(then) is not Sampler:
+    if then.kind != "steps" or then.optimises:
         raise Refused(f"then = {then.name} does not go on from a draw: give a sampler that takes steps, such as sgld()")
-    if not isinstance(first, Langevin | OnePosteriorSample):
+    if first.kind not in ("last iterate", "posterior sample"):
         raise Refused(f"first = {first.name} is not one private draw: give langevin() or one_posterior_sample()")
     share = validation.probability(share=share)
     return Hybrid(name="hybrid", build=_in_two_parts, temperature=then.temperature, first=first, then=then, share=share)
 
 
-def _in_two_parts(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def _in_two_parts(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     raise Refused("hybrid() is planned from a budget: use confide.fit, or its parts for a run without a guarantee")

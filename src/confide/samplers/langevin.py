@@ -25,10 +25,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, langevin_noise
+from confide.mechanism.kernel import FullBatchStep, Kernel, MechanismParameters, Schedule, langevin_noise
 from confide.privacy import calibration
 from confide.privacy.events import Event
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.sgld import State
 from confide.validation import Refused
 
@@ -42,6 +42,8 @@ class Langevin(Sampler):
     draws: int = 1
     gap: int | None = None
     temperature: float | None = None  # type: ignore[assignment]
+
+    kind = "last iterate"
 
     def __post_init__(self) -> None:
         validation.count(draws=self.draws)
@@ -64,7 +66,7 @@ def langevin(
     gap: int | None = None,
     temperature: float | None = None,
     step_size: float | Callable[[int], Any] | None = None,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
 ) -> Sampler:
     """Full-batch Langevin dynamics for convex models: one private draw, or a few.
 
@@ -89,28 +91,32 @@ def langevin(
     )
 
 
-def _not_by_itself(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def _not_by_itself(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     raise Refused("langevin() is planned from a budget: use confide.fit, or sgld() for a run without a guarantee")
 
 
 def kernel(
-    setting: Setting, step_sizes: np.ndarray, temperature: float, prior_scale: float, event: Callable[[], Event]
+    parameters: MechanismParameters,
+    step_sizes: np.ndarray,
+    temperature: float,
+    prior_scale: float,
+    event: Callable[[], Event],
 ) -> Kernel:
     """The update rule. The temperature is read off noise and step size, so that another one needs no new program."""
-    plan = controls(step_sizes, langevin_noise(setting, step_sizes, temperature))
-    radius = reach(prior_scale, setting.dimension)
+    schedule = schedule_of(step_sizes, langevin_noise(parameters, step_sizes, temperature))
+    radius = reach(prior_scale, parameters.dimension)
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
+    def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[FullBatchStep, None]:
         position = state.position
         position = position * jnp.minimum(1.0, radius / jnp.maximum(jnp.linalg.norm(position), radius))
-        precision = jnp.square(control.noise / prior_scale) * control.step_size / (2 * setting.n)  # T / s^2
-        size = control.step_size / setting.n
-        moved = oracle.displaced(
-            position, lambda total: position - size * (precision * position + total), size * control.noise
-        )
+        precision = jnp.square(control.noise / prior_scale) * control.step_size / (2 * parameters.n)  # T / s^2
+        size = control.step_size / parameters.n
+        return FullBatchStep(position, precision * position, size, size * control.noise), None
+
+    def update(state: State, memo: None, moved: jax.Array, control: Schedule, t: jax.Array) -> State:
         return State(moved)
 
-    return Kernel(State, step, event, plan)
+    return Kernel(State, query, update, schedule, event)
 
 
 def reach(prior_scale: float, dimension: int) -> float:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Kernel, Setting
+from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.samplers.sampler import Sampler
 from confide.validation import Refused
 
@@ -45,6 +45,8 @@ class OnePosteriorSample(Sampler):
     hidden_chains: int = 4
     warmup: int | None = None
     samples: int | None = None
+
+    kind = "posterior sample"
 
     def __post_init__(self) -> None:
         validation.one_of(BOUNDS, bound=self.bound)
@@ -124,7 +126,7 @@ def one_posterior_sample(
     )
 
 
-def _build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def _build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     raise _not_by_itself()
 
 

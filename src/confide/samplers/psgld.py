@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event, langevin_noise
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 
 
 class State(NamedTuple):
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 def psgld(
-    step_size: float | None = None, schedule: Schedule = "fixed", temperature: float = 1.0, regularisation: float = 0.1
+    step_size: float | None = None, schedule: Decay = "fixed", temperature: float = 1.0, regularisation: float = 0.1
 ) -> Sampler:
     """Preconditioned SGLD; `regularisation` is lambda: a large one gives SGLD."""
     return Sampler(
@@ -46,25 +46,27 @@ def psgld(
     )
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     regularisation = sampler.options["regularisation"]
-    plan = controls(step_sizes, langevin_noise(setting, step_sizes, sampler.temperature))
+    schedule = schedule_of(step_sizes, langevin_noise(parameters, step_sizes, sampler.temperature))
 
     def init(position: jax.Array) -> State:
         return State(position, jnp.zeros_like(position))
 
     def metric(squares: jax.Array) -> jax.Array:
         roots = jnp.sqrt(jnp.maximum(squares, 0.0))
-        inverse = 1 / (regularisation * jnp.mean(roots[: setting.size]) + roots + 1e-30)
-        return inverse / jnp.mean(inverse[: setting.size])
+        inverse = 1 / (regularisation * jnp.mean(roots) + roots + 1e-30)
+        return inverse / jnp.mean(inverse)
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
+    def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, jax.Array]:
         preconditioner = metric(state.squares)
-        factor = jnp.sqrt(preconditioner)
-        noisy = oracle.gradient(state.position, control.noise, factor) / setting.expected_batch
-        gradient = setting.prior(state.position) / setting.n + noisy / factor
-        known = jnp.square(control.noise / setting.expected_batch) / preconditioner
+        return Query(state.position, control.noise, jnp.sqrt(preconditioner)), preconditioner
+
+    def update(state: State, preconditioner: jax.Array, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        mean = noisy / parameters.expected_batch
+        gradient = parameters.prior(state.position) / parameters.n + mean / jnp.sqrt(preconditioner)
+        known = jnp.square(control.noise / parameters.expected_batch) / preconditioner
         squares = state.squares + (jnp.square(gradient) - known - state.squares) / (t + 1)
         return State(state.position - control.step_size * preconditioner * gradient, squares)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Setting
+from confide.mechanism.kernel import Kernel, MechanismParameters, Schedule
+from confide.models.model import Data, Model
 from confide.privacy import calibration
 from confide.privacy.budget import Budget
 from confide.validation import Refused
 
-Schedule = calibration.Schedule | Callable[[int], Any]
+LARGEST = 1.0  # step size times clip
+LEAST = 1e-6  # how far all steps together can carry a parameter
+
+Kind = Literal["steps", "hybrid", "last iterate", "posterior sample"]  # of run: what of it is released
+Decay = calibration.Schedule | Callable[[int], Any]  # how step sizes change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +34,17 @@ class Sampler:
     """
 
     name: str
-    build: Callable[[Sampler, Setting, np.ndarray], Kernel]
+    build: Callable[[Sampler, MechanismParameters, np.ndarray], Kernel]
     step_size: float | Callable[[int], Any] | None = None
-    schedule: Schedule = "fixed"
+    schedule: Decay = "fixed"
     temperature: float = 1.0
     options: dict[str, float] = field(default_factory=dict)
-    prescribe: Callable[[Sampler, Setting, int], np.ndarray] | None = None  # step sizes by a paper's own rule
+    prescribe: Callable[[Sampler, MechanismParameters, int], np.ndarray] | None = None  # a paper's own step sizes
     budget: Budget | None = None  # what prescribe needs to know
+
+    kind: ClassVar[Kind] = "steps"
+    optimises: ClassVar[bool] = False  # whether it seeks a point, or a q, and draws the least noise that is paid for
+    remedy: ClassVar[str] = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
 
     def __post_init__(self) -> None:
         validation.nonnegative(temperature=self.temperature)
@@ -66,6 +75,50 @@ class Sampler:
             shape = np.broadcast_to(calibration.relative_noise(self.schedule, steps), (steps,)) ** -2.0
         return (shape, False) if self.step_size is None else (self.step_size * shape, True)
 
+    def keep(self, draws: int | None, burn_in: int | None) -> int | None:
+        """How many iterates are kept, where so many are asked for; None is planned."""
+        return draws
+
+    def bind(self, model: Model, data: Data, n: int, start: np.ndarray) -> Sampler:
+        """The sampler for this model, n records of the shapes that `data` has, and this start."""
+        return self
+
+    def trial(self, parameters: MechanismParameters, steps: int) -> tuple[Sampler, np.ndarray, bool]:
+        """The sampler with a noise that can be priced, its step sizes, and whether both are final (see `calibrate`)."""
+        if self.prescribe is not None and self.step_size is None:
+            return self, self.prescribe(self, parameters, steps), True
+        return self, *self.step_sizes(steps)
+
+    def calibrate(
+        self, parameters: MechanismParameters, sizes: np.ndarray, spare: float | None
+    ) -> tuple[Sampler, np.ndarray]:
+        """The sampler and its step sizes, where the budget lets the squares of the trial's noise be divided by `spare`.
+
+        None where they were final. The squares fall as the step sizes rise.
+        """
+        if spare is None:
+            return self, sizes
+        if spare * float(np.sum(sizes)) * parameters.clip < LEAST:
+            assert self.budget is not None
+            raise Refused(
+                f"epsilon = {self.budget.epsilon:g} pays for step sizes of {spare * float(np.max(sizes)):.2g} at most, "
+                "with which nothing is learnt: raise the budget, lower the clip, or collect more records"
+            )
+        return self, sizes * min(spare, LARGEST / parameters.clip / float(np.max(sizes)))
+
+    def gentle_sizes(self, parameters: MechanismParameters, steps: int, gentle: Callable[[], float]) -> np.ndarray:
+        """The step sizes of a run without a guarantee; what is not given comes from `gentle`."""
+        sizes, final = self.step_sizes(steps)
+        return sizes if final else sizes * gentle()
+
+    def describe(self, draws: int | None) -> dict[str, Any]:
+        """What a plan says of it beside its settings and what all runs by steps have."""
+        return {}
+
+    def postprocess(self, draws: int | None) -> Callable[[np.ndarray, Any], np.ndarray] | None:
+        """(what was kept, source of randomness) -> draws; None where what is kept are the draws."""
+        return None
+
     def with_step_size(self, step_size: float) -> Sampler:
         return replace(self, step_size=step_size)
 
@@ -94,5 +147,5 @@ def _evaluated(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndar
     return values
 
 
-def controls(step_sizes: np.ndarray, noise: np.ndarray, fisher_noise: np.ndarray | None = None) -> Controls:
-    return Controls(step_sizes, noise, np.zeros_like(noise) if fisher_noise is None else fisher_noise)
+def schedule_of(step_sizes: np.ndarray, noise: np.ndarray, fisher_noise: np.ndarray | None = None) -> Schedule:
+    return Schedule(step_sizes, noise, np.zeros_like(noise) if fisher_noise is None else fisher_noise)

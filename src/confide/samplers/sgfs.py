@@ -21,8 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import (
+    FisherQuery,
+    FisherStage,
+    Kernel,
+    MechanismParameters,
+    Query,
+    Schedule,
+    gaussian_event,
+    langevin_noise,
+)
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.validation import Refused
 
 MOST_PARAMETERS = 1000  # a matrix of noise is drawn, and decomposed, at each of the first steps
@@ -31,12 +40,12 @@ MOST_PARAMETERS = 1000  # a matrix of noise is drawn, and decomposed, at each of
 class State(NamedTuple):
     position: jax.Array
     fisher: jax.Array
-    factor: jax.Array  # symmetric square root of C
+    root: jax.Array  # symmetric square root of C
 
 
 def sgfs(
     step_size: float | None = None,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     temperature: float = 1.0,
     adapt: int = 100,
     fisher_noise: float = 1.0,
@@ -63,39 +72,43 @@ def sgfs(
     )
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
-    size = setting.dimension
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
+    size = parameters.dimension
     if size > MOST_PARAMETERS:
         raise Refused(f"sgfs holds matrices of {size} x {size}: use psgld above {MOST_PARAMETERS} parameters")
-    if setting.secure:
+    if parameters.secure:
         raise Refused("noise = 'secure' does not cover the Fisher information of sgfs: choose another sampler")
     adapt, regularisation = int(sampler.options["adapt"]), sampler.options["regularisation"]
-    gradient_noise = langevin_noise(setting, step_sizes, sampler.temperature)
+    gradient_noise = langevin_noise(parameters, step_sizes, sampler.temperature)
     asked = np.arange(step_sizes.size) < adapt
-    clip = 0.0 if math.isinf(setting.clip) else setting.clip  # without a guarantee the information is taken as it is
-    plan = controls(step_sizes, gradient_noise, asked * sampler.options["fisher_noise"] * gradient_noise * clip)
+    clip = (
+        0.0 if math.isinf(parameters.clip) else parameters.clip
+    )  # without a guarantee the information is taken as it is
+    fisher_noise = asked * sampler.options["fisher_noise"] * gradient_noise * clip
+    schedule = schedule_of(step_sizes, gradient_noise, fisher_noise)
 
     def init(position: jax.Array) -> State:
         return State(position, jnp.zeros((size, size), position.dtype), jnp.eye(size, dtype=position.dtype))
 
-    def learnt(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> tuple[jax.Array, jax.Array]:
-        found = oracle.fisher(state.position, control.fisher_noise) / setting.expected_batch
+    def ask_fisher(state: State, control: Schedule, t: jax.Array) -> FisherQuery:
+        return FisherQuery(state.position, control.fisher_noise)
+
+    def learn(state: State, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        found = noisy / parameters.expected_batch
         fisher = state.fisher + (found - state.fisher) * 4 / (t + 4)
         values, vectors = jnp.linalg.eigh(fisher)
         values = jnp.maximum(values, 0.0)
         inverse = 1 / (values + regularisation * jnp.mean(values) + 1e-30)
         root = jnp.sqrt(inverse / jnp.mean(inverse))
-        return fisher, (vectors * root) @ vectors.T
+        return State(state.position, fisher, (vectors * root) @ vectors.T)
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        fisher, factor = jax.lax.cond(
-            t < adapt,
-            lambda: learnt(state, control, t, oracle),
-            lambda: (state.fisher, state.factor),
-        )
-        noisy = oracle.gradient(state.position, control.noise, factor) / setting.expected_batch
-        prior = setting.prior(state.position) / setting.n
-        position = state.position - control.step_size * factor @ (factor @ prior + noisy)
-        return State(position, fisher, factor)
+    def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, None]:
+        return Query(state.position, control.noise, state.root), None
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        prior, mean = parameters.prior(state.position) / parameters.n, noisy / parameters.expected_batch
+        moved = control.step_size * state.root @ (state.root @ prior + mean)
+        return state._replace(position=state.position - moved)
+
+    stage = FisherStage(adapt, ask_fisher, learn)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule), stage)

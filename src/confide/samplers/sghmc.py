@@ -18,8 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import (
+    Kernel,
+    MechanismParameters,
+    Schedule,
+    gaussian_event,
+    langevin_noise,
+    mean_gradient,
+)
+from confide.samplers.sampler import Decay, Sampler, schedule_of
+from confide.samplers.sgld import ask_here
 from confide.validation import Refused
 
 
@@ -30,7 +38,7 @@ class State(NamedTuple):
 
 def sghmc(
     step_size: float | None = None,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     temperature: float = 1.0,
     friction: float = 0.1,
     batch_noise: float = 0.0,
@@ -52,17 +60,16 @@ def sghmc(
     )
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     friction, injected = sampler.options["friction"], sampler.options["friction"] - sampler.options["batch_noise"]
-    plan = controls(step_sizes, langevin_noise(setting, step_sizes, sampler.temperature, injected))
+    schedule = schedule_of(step_sizes, langevin_noise(parameters, step_sizes, sampler.temperature, injected))
 
     def init(position: jax.Array) -> State:
         return State(position, jnp.zeros_like(position))
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        noisy = oracle.gradient(state.position, control.noise)
-        drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
+    def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        drift = mean_gradient(parameters, state.position, noisy)
         momentum = (1 - friction) * state.momentum - control.step_size * drift
         return State(state.position + momentum, momentum)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))

@@ -8,20 +8,28 @@ q sqrt(2 n temperature / eta) / clip. Every iterate may be released.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import (
+    Kernel,
+    MechanismParameters,
+    Query,
+    Schedule,
+    gaussian_event,
+    langevin_noise,
+    mean_gradient,
+)
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 
 
 class State(NamedTuple):
     position: jax.Array
 
 
-def sgld(step_size: float | None = None, schedule: Schedule = "fixed", temperature: float = 1.0) -> Sampler:
+def sgld(step_size: float | None = None, schedule: Decay = "fixed", temperature: float = 1.0) -> Sampler:
     """Stochastic gradient Langevin dynamics.
 
     >>> sgld(step_size=0.1, schedule="decreasing").step_sizes(8)[0][-1].round(3)
@@ -30,16 +38,20 @@ def sgld(step_size: float | None = None, schedule: Schedule = "fixed", temperatu
     return Sampler(name="sgld", build=build, step_size=step_size, schedule=schedule, temperature=temperature)
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
-    return langevin(setting, controls(step_sizes, langevin_noise(setting, step_sizes, sampler.temperature)))
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
+    noise = langevin_noise(parameters, step_sizes, sampler.temperature)
+    return langevin(parameters, schedule_of(step_sizes, noise))
 
 
-def langevin(setting: Setting, plan: Controls) -> Kernel:
-    """The update rule for any noise of the plan's."""
+def langevin(parameters: MechanismParameters, schedule: Schedule) -> Kernel:
+    """The update rule for any noise of the schedule's."""
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        noisy = oracle.gradient(state.position, control.noise)
-        drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
-        return State(state.position - control.step_size * drift)
+    def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        return State(state.position - control.step_size * mean_gradient(parameters, state.position, noisy))
 
-    return Kernel(State, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(State, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))
+
+
+def ask_here(state: Any, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, None]:
+    """The query of most kernels: the noisy sum where the chain stands."""
+    return Query(state.position, control.noise), None

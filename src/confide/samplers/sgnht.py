@@ -20,8 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import (
+    Kernel,
+    MechanismParameters,
+    Schedule,
+    gaussian_event,
+    langevin_noise,
+    mean_gradient,
+)
+from confide.samplers.sampler import Decay, Sampler, schedule_of
+from confide.samplers.sgld import ask_here
 
 
 class State(NamedTuple):
@@ -31,7 +39,7 @@ class State(NamedTuple):
 
 
 def sgnht(
-    step_size: float | None = None, schedule: Schedule = "fixed", temperature: float = 1.0, friction: float = 0.1
+    step_size: float | None = None, schedule: Decay = "fixed", temperature: float = 1.0, friction: float = 0.1
 ) -> Sampler:
     """Stochastic gradient Nose-Hoover thermostat; `friction` is A, where alpha starts."""
     return Sampler(
@@ -44,20 +52,18 @@ def sgnht(
     )
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     injected = sampler.options["friction"]
-    plan = controls(step_sizes, langevin_noise(setting, step_sizes, sampler.temperature, injected))
+    schedule = schedule_of(step_sizes, langevin_noise(parameters, step_sizes, sampler.temperature, injected))
 
     def init(position: jax.Array) -> State:
         return State(position, jnp.zeros_like(position), jnp.asarray(injected, position.dtype))
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        noisy = oracle.gradient(state.position, control.noise)
-        drift = setting.prior(state.position) / setting.n + noisy / setting.expected_batch
+    def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        drift = mean_gradient(parameters, state.position, noisy)
         momentum = (1 - state.friction) * state.momentum - control.step_size * drift
-        heat = (1 - state.friction / 2) * jnp.mean(
-            jnp.square(momentum[: setting.size])
-        ) - control.step_size * sampler.temperature / setting.n
+        wanted = control.step_size * sampler.temperature / parameters.n
+        heat = (1 - state.friction / 2) * jnp.mean(jnp.square(momentum)) - wanted
         return State(state.position + momentum, momentum, state.friction + heat)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))

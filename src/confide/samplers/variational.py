@@ -38,28 +38,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Controls, Kernel, Oracle, Setting, gaussian_event
-from confide.samplers.descent import DRIFT, Descent, Moments, kept, public_key
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism import noise
+from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event
+from confide.mechanism.noise import SecureSource
+from confide.models.model import Data, Model
+from confide.samplers import guides
+from confide.samplers.descent import DRIFT, Descent, Moments, kept
+from confide.samplers.sampler import Decay, Sampler, schedule_of
+from confide.samplers.variational_families import Family, gaussian
 from confide.validation import Refused
 
 FamilyName = Literal["mean-field", "full-rank"]
 FAMILIES: tuple[FamilyName, ...] = get_args(FamilyName)
-MOST = 2000  # parameters of a full-rank family, which has half the square of that
+DRAWS = 1000  # from a q, which cost nothing
 FIRST, SECOND = 0.9, 0.999  # moments of Adam
-
-
-class Family(NamedTuple):
-    """Distributions that can be drawn from by a function of their parameters phi and of a key.
-
-    `draw(phi, key)` is theta in the model's own flat coordinates, and log q of it.
-    """
-
-    name: str
-    start: np.ndarray  # phi
-    rates: np.ndarray  # of learning each of phi, relative to the mean
-    draw: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-    mark: str = ""  # a digest of what is not in the name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +62,36 @@ class Variational(Descent):
     guide: Any = None
     family: Family | None = None  # once it has met a model
 
-    def planned_rate(self, setting: Setting, steps: int) -> float | None:
+    def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
         return DRIFT / math.sqrt(steps)
 
-    def of(self, family: Family) -> Variational:
-        return replace(self, family=family)
+    def keep(self, draws: int | None, burn_in: int | None) -> int | None:
+        """The q that it ends with."""
+        if burn_in is not None:
+            raise Refused("burn_in: dpvi keeps the q that it ends with, and draws from that: leave it out")
+        return 1
 
-    def drawn(self, released: np.ndarray, draws: int, dimension: int, key: jax.Array) -> np.ndarray:
+    def bind(self, model: Model, data: Data, n: int, start: np.ndarray) -> Variational:
+        """With the family of its q."""
+        if self.guide is None:
+            return replace(self, family=gaussian(self.wanted, start, n))
+        return replace(self, family=guides.family(self.guide, model, data, n))
+
+    def describe(self, draws: int | None) -> dict[str, Any]:
+        return {"draws": _draws(draws)}
+
+    def postprocess(self, draws: int | None) -> Callable[[np.ndarray, Any], np.ndarray]:
+        """Draws from the q that was released."""
+
+        def drawn(kept: np.ndarray, source: Any) -> np.ndarray:
+            own = noise.separate(source, "draws")
+            if isinstance(own, SecureSource):
+                own = jax.random.wrap_key_data(jnp.asarray(np.frombuffer(own.key[:8], np.uint32)), impl="threefry2x32")
+            return self.drawn(kept, _draws(draws), own)
+
+        return drawn
+
+    def drawn(self, released: np.ndarray, draws: int, key: jax.Array) -> np.ndarray:
         """Draws from q, (chains, draws, parameters): post-processing of what was released, (chains, 1, phi)."""
         assert self.family is not None
         draw, chains = self.family.draw, len(released)
@@ -85,9 +100,7 @@ class Variational(Descent):
         def several(phi: jax.Array, keys: jax.Array) -> jax.Array:
             return jax.vmap(lambda phi, keys: jax.vmap(lambda key: draw(phi, key)[0])(keys))(phi, keys)
 
-        found = np.asarray(several(jnp.asarray(released[:, -1]), jax.random.split(key, (chains, draws))))
-        rest = np.zeros((chains, draws, dimension - found.shape[-1]), found.dtype)  # of canaries
-        return np.concatenate([found, rest], axis=-1)
+        return np.asarray(several(jnp.asarray(released[:, -1]), jax.random.split(key, (chains, draws))))
 
     def to_json(self) -> dict[str, Any]:
         family = self.wanted if self.family is None else self.family.name
@@ -99,7 +112,7 @@ def dpvi(
     family: FamilyName = "mean-field",
     learning_rate: float | Callable[[int], Any] | None = None,
     guide: Any = None,
-    schedule: Schedule = "fixed",
+    schedule: Decay = "fixed",
     noise_multiplier: float | None = None,
     average: bool = True,
 ) -> Sampler:
@@ -133,76 +146,45 @@ def dpvi(
     )
 
 
-def gaussian(name: str, centre: np.ndarray, n: int) -> Family:
-    """A family of Gaussians around the starting point.
-
-    Scales start at n^(-1/4), half way (in logarithms) between a prior of scale 1 and a posterior of n records. The
-    entries of U add up, so that each is learnt more slowly by the square root of their number in a row.
-    """
-    size = centre.size
-    below = np.tril_indices(size, -1) if name == "full-rank" else (np.zeros(0, int), np.zeros(0, int))
-    if below[0].size and size > MOST:
-        raise Refused(f"a full-rank family of {size} parameters is too large: take family='mean-field'")
-    start = np.concatenate([centre, np.full(size, -0.25 * math.log(n)), np.zeros(below[0].size)])
-    rates = np.concatenate([np.ones(2 * size), np.full(below[0].size, 1 / math.sqrt(size))])
-
-    def draw(phi: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        z = jax.random.normal(key, (size,), phi.dtype)
-        mean, scale, turned = _parts(phi, z)
-        theta = mean + scale * turned
-        return theta, log_density(jax.lax.stop_gradient(phi), theta)
-
-    def _parts(phi: jax.Array, z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        mean, scale = phi[:size], jnp.exp(phi[size : 2 * size])
-        return mean, scale, z if not below[0].size else z + factor(phi) @ z
-
-    def factor(phi: jax.Array) -> jax.Array:
-        return jnp.zeros((size, size), phi.dtype).at[below].set(phi[2 * size :])
-
-    def log_density(phi: jax.Array, theta: jax.Array) -> jax.Array:
-        z = (theta - phi[:size]) / jnp.exp(phi[size : 2 * size])
-        if below[0].size:
-            whole = factor(phi) + jnp.eye(size, dtype=phi.dtype)
-            z = jax.scipy.linalg.solve_triangular(whole, z, lower=True, unit_diagonal=True)
-        return -0.5 * jnp.sum(jnp.square(z)) - jnp.sum(phi[size : 2 * size]) - 0.5 * size * math.log(2 * math.pi)
-
-    return Family(name, start, rates, draw)
+def _draws(wanted: int | None) -> int:
+    return DRAWS if wanted is None else validation.count(draws=wanted)
 
 
 class State(NamedTuple):
     position: jax.Array  # phi as it is released: the last, or the mean of the second half
     iterate: jax.Array
     moments: Moments
-    rest: jax.Array  # parameters that are no part of q: those of canaries
 
 
-def build(sampler: Sampler, setting: Setting, rates: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) -> Kernel:
     assert isinstance(sampler, Variational)
-    family, average, steps, own = sampler.family, sampler.average, rates.size, setting.size
+    family, average, steps, size = sampler.family, sampler.average, rates.size, parameters.dimension
     assert family is not None
-    plan = controls(rates, sampler.noise(setting, steps))
+    schedule = schedule_of(rates, sampler.noise(parameters, steps))
     draw = family.draw
 
     def init(position: jax.Array) -> State:
         """Chains that start apart have their means apart."""
         phi = jnp.asarray(family.start, position.dtype)
         if sampler.guide is None:
-            phi = phi.at[:own].set(position[:own])
+            phi = phi.at[:size].set(position)
         zero = jnp.zeros_like(phi)
-        return State(phi, phi, Moments(zero, zero), position[own:])
+        return State(phi, phi, Moments(zero, zero))
 
-    def step(state: State, control: Controls, t: jax.Array, oracle: Oracle) -> State:
-        key = public_key(oracle, t)
+    def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, Any]:
         with jax.enable_x64(False):
             (theta, log_q), pull = jax.vjp(lambda phi: draw(phi, key), state.iterate.astype(jnp.float32))
-        whole = jnp.concatenate([theta.astype(state.rest.dtype), state.rest])
-        noisy = oracle.gradient(whole, control.noise) / setting.sampling_probability
-        by_theta = (noisy + setting.prior(whole))[:own]
+        theta = theta.astype(state.position.dtype)
+        return Query(theta, control.noise), (theta, log_q, pull)
+
+    def update(state: State, memo: Any, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
+        theta, log_q, pull = memo
+        by_theta = noisy / parameters.sampling_probability + parameters.prior(theta)
         with jax.enable_x64(False):
             (gradient,) = pull((by_theta.astype(jnp.float32), jnp.ones_like(log_q)))
-        gradient = gradient.astype(state.iterate.dtype) / setting.n
+        gradient = gradient.astype(state.iterate.dtype) / parameters.n
         moments, direction = state.moments.after(gradient, t, FIRST, SECOND)
         iterate = state.iterate - control.step_size * family.rates * direction
-        return State(kept(state.position, iterate, t, steps, average), iterate, moments, state.rest)
+        return State(kept(state.position, iterate, t, steps, average), iterate, moments)
 
-    return Kernel(init, step, lambda: gaussian_event(setting, plan), plan)
+    return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))

@@ -19,14 +19,14 @@ import math
 import numpy as np
 
 from confide import validation
-from confide.mechanism.oracle import Kernel, Setting, langevin_noise
-from confide.samplers.sampler import Sampler, Schedule, controls
+from confide.mechanism.kernel import Kernel, MechanismParameters, langevin_noise
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.sgld import langevin
 from confide.validation import Refused
 
 
 def wang2015_sgld(
-    step_size: float | None = None, schedule: Schedule = "fixed", temperature: float = 0.5, alpha: float = 0.5
+    step_size: float | None = None, schedule: Decay = "fixed", temperature: float = 0.5, alpha: float = 0.5
 ) -> Sampler:
     """wang2015's Algorithm 2. Without a step size, their own: SGLD proper from step alpha M on."""
     return Sampler(
@@ -40,23 +40,23 @@ def wang2015_sgld(
     )
 
 
-def _constant(sampler: Sampler, setting: Setting, steps: int) -> float:
+def _constant(sampler: Sampler, parameters: MechanismParameters, steps: int) -> float:
     """128 L^2 log(2.5 M / delta) log(2 / delta) / epsilon^2."""
     budget = sampler.budget
-    if budget is None or math.isinf(setting.clip):
+    if budget is None or math.isinf(parameters.clip):
         raise Refused("wang2015_sgld sets its noise by the budget and the clip: use it with confide.fit")
     logs = math.log(2.5 * steps / budget.delta) * math.log(2 / budget.delta)
-    return 128 * setting.clip**2 * logs / budget.epsilon**2
+    return 128 * parameters.clip**2 * logs / budget.epsilon**2
 
 
-def prescribe(sampler: Sampler, setting: Setting, steps: int) -> np.ndarray:
+def prescribe(sampler: Sampler, parameters: MechanismParameters, steps: int) -> np.ndarray:
     """Their step sizes, in our convention."""
     t = np.arange(1, steps + 1)
-    return setting.n * sampler.options["alpha"] / (_constant(sampler, setting, steps) * t)
+    return parameters.n * sampler.options["alpha"] / (_constant(sampler, parameters, steps) * t)
 
 
-def build(sampler: Sampler, setting: Setting, step_sizes: np.ndarray) -> Kernel:
+def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:
     steps = step_sizes.size
-    proper = langevin_noise(setting, step_sizes, sampler.temperature)
-    burn_in = setting.sampling_probability * math.sqrt(steps * _constant(sampler, setting, steps))
-    return langevin(setting, controls(step_sizes, np.maximum(proper, burn_in)))
+    proper = langevin_noise(parameters, step_sizes, sampler.temperature)
+    burn_in = parameters.sampling_probability * math.sqrt(steps * _constant(sampler, parameters, steps))
+    return langevin(parameters, schedule_of(step_sizes, np.maximum(proper, burn_in)))

@@ -22,10 +22,8 @@ from confide.validation import Refused
 
 NETWORKS = ("mlp", "cnn")
 MODELS = (*families.BY_WORD, *NETWORKS)
-STEPPING = ("sgld", "psgld", "sghmc", "sgnht", "sgfs", "wang2015_sgld")
-DESCENTS = ("dp_sgd", "dp_adam", "dpvi")
 CONVEX = ("langevin", "ops", "hybrid")
-SAMPLERS = (*STEPPING, *DESCENTS, *CONVEX)
+SAMPLERS = (*samplers.STEPPING, *samplers.DESCENTS, *CONVEX)
 FEW = 10  # draws for which langevin is thought of
 HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
@@ -211,7 +209,7 @@ def _built(name: str, request: Request) -> samplers.Sampler:
     heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
     if name == "langevin":
         return samplers.langevin(request.draws or 1, **heat)
-    if name in ("ops", "hybrid", "wang2015_sgld", *DESCENTS) and heat:
+    if name in ("ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
         raise Refused(f"--temperature does not go with --sampler {name}: leave it out")
     if name == "ops":
         return samplers.one_posterior_sample(draws=request.draws or 1)

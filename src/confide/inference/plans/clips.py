@@ -25,13 +25,13 @@ from confide.models.model import Model
 from confide.privacy import calibration
 from confide.privacy.budget import Budget
 from confide.samplers.descent import DRIFT
+from confide.samplers.sampler import LARGEST
 from confide.validation import Refused
 
 CLIP = 3.0  # times mu
 USUAL = 1.5  # of optimisers; chosen on Adult
 SMALLEST = 1e-12
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
-LARGEST = 1.0  # step size times clip
 
 
 def checked(clip: float) -> float:

@@ -24,16 +24,16 @@ def typical(job: Work, guarantee: Guarantee) -> Typical | None:
     the limit that gradients are cut to, a little less than the clip, and are scaled up to the clip, which is what the
     noise is priced for. Nothing is refused here: the run is paid for.
     """
-    if not isinstance(job, Job) or job.seen is None or job.seen.distances is None:
+    if not isinstance(job, Job) or job.observations is None or job.observations.distances is None:
         return None
-    clip, limit = job.setting.clip, job.gradient_sum.limit
-    distances = np.minimum(job.seen.distances.astype(np.float64) * (clip / limit), clip)
-    distances = distances.reshape(-1, job.watch.samples)
+    clip, limit = job.parameters.clip, job.gradient_sum.limit
+    distances = np.minimum(job.observations.distances.astype(np.float64) * (clip / limit), clip)
+    distances = distances.reshape(-1, job.observers.samples)
     try:
         found = bayesian.typical(
             distances,
-            noise_scale=np.tile(job.kernel.controls.noise, job.chains),
-            sampling_probability=job.setting.sampling_probability,
+            noise_scale=np.tile(job.kernel.schedule.noise, job.chains),
+            sampling_probability=job.parameters.sampling_probability,
             clip=clip,
             delta=guarantee.delta,
             failure_probability=min(FAILURE, 1e-3 * guarantee.delta / len(distances)),

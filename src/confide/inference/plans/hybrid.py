@@ -43,7 +43,7 @@ class Relay:
         return self.first.diagnostics
 
     @property
-    def seen(self) -> None:
+    def observations(self) -> None:
         return None
 
     def digest(self) -> str:

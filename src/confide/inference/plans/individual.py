@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.mechanism import noise as noises
-from confide.mechanism.observers import Seen
-from confide.mechanism.oracle import Setting
+from confide.mechanism.kernel import MechanismParameters
+from confide.mechanism.oracle import Observations
 from confide.privacy import events, pricing
 from confide.privacy.accountants import individual, moments
 from confide.privacy.accountants.individual import Filter
@@ -40,11 +40,11 @@ class Binning(NamedTuple):
     delta: float  # at which costs are epsilons
     beside: float  # what the histogram itself costs every record
 
-    def released(self, seen: Seen | None, source: Any) -> individual.Histogram:
+    def released(self, observations: Observations | None, source: Any) -> individual.Histogram:
         """The counts with noise, of what records have spent in all chains."""
-        assert seen is not None
-        assert seen.spent is not None
-        counts = individual.counted(seen.spent.sum(axis=0) + self.beside, self.filter, self.budget, self.delta)
+        assert observations is not None
+        assert observations.spent is not None
+        counts = individual.counted(observations.spent.sum(axis=0) + self.beside, self.filter, self.budget, self.delta)
         noisy = noises.counted(counts, self.noise, noises.separate(source, "histogram"))
         return individual.Histogram(tuple(individual.edges(self.budget).tolist()), tuple(noisy.tolist()), self.noise)
 
@@ -65,32 +65,34 @@ class Filtered(NamedTuple):
     histogram: Binning | None
 
 
-def _grid(setting: Setting) -> float:
+def _grid(parameters: MechanismParameters) -> float:
     """What rounding to the grid of the noise adds to the ratio of a norm to the noise."""
-    return noises.lost(setting.dimension, setting.secure)
+    return parameters.rounding.lost(parameters.coordinates)
 
 
-def share(settings: Individual, budget: Budget, setting: Setting, multipliers: np.ndarray, chains: int) -> Share:
+def share(
+    settings: Individual, budget: Budget, parameters: MechanismParameters, multipliers: np.ndarray, chains: int
+) -> Share:
     """For noise multipliers of unit step sizes; `budget` is what is left for steps and histogram."""
-    if setting.sampling_probability < 1:
-        return _subsampled(settings, budget, multipliers, setting.sampling_probability, chains)
+    if parameters.sampling_probability < 1:
+        return _subsampled(settings, budget, multipliers, parameters.sampling_probability, chains)
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
     limit = (mu / SENSITIVITY[budget.neighbours]) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
     target, factor = settings.stretch * limit * (1 - 4 * ROUNDING), 1.0
     for _ in range(5):  # at once where nothing is added to the ratios
-        factor *= target / math.fsum((math.sqrt(factor) / multipliers + _grid(setting)) ** 2)
+        factor *= target / math.fsum((math.sqrt(factor) / multipliers + _grid(parameters)) ** 2)
     return Share(limit, None, budget.delta, factor, mu * math.sqrt(settings.histogram))
 
 
 def filtered(
-    found: Share, stretch: float | None, budget: Budget, setting: Setting, noise: np.ndarray, chains: int
+    found: Share, stretch: float | None, budget: Budget, parameters: MechanismParameters, noise: np.ndarray, chains: int
 ) -> Filtered:
     """The filter of a run whose steps add noise of these standard deviations, and the event of it all.
 
     Where the steps were not planned for it, a `stretch` that they go beyond is refused.
     """
-    q = setting.sampling_probability
-    ratios = (setting.clip / noise + _grid(setting)) * (1 + MARGIN)
+    q = parameters.sampling_probability
+    ratios = (parameters.clip / noise + _grid(parameters)) * (1 + MARGIN)
     filter = Filter(limit=found.limit, order=found.order, sampling_probability=q, largest=float(ratios.max()))
     worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
     if stretch is not None and worst > stretch * found.limit * (1 + 1e-6):

@@ -32,15 +32,16 @@ import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.setup import Asked, Planned, start
 from confide.inference.plans.stochastic import described
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
-from confide.mechanism.oracle import Setting
+from confide.mechanism.kernel import MechanismParameters
 from confide.models import convexity
 from confide.models.convexity import Shape
 from confide.models.inputs import Records
 from confide.models.model import Model
+from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event, LastIterates
@@ -92,21 +93,21 @@ def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, a
     temperature = sampler.temperature or _temperature(terms, sampler, asked, budget, chains)
     course = course_of(terms, sampler, asked, temperature)
     event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
-    setting = Setting(
+    parameters = MechanismParameters(
         n=n,
         sampling_probability=1.0,
         clip=shape.gradient_bound,
         dimension=flat.size,
         prior=lambda position: position / scale**2,
-        secure=asked.secure,
+        rounding=noise.CONTRIBUTIONS if asked.secure else noise.SUMS,
         capacity=records.places,
     )
     keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
     draws = _draws(sampler, asked)
     job = Job(
-        kernel=kernel(setting, course.sizes, temperature, scale, lambda: course.event),
-        setting=setting,
-        gradient_sum=clipped_sum(model, setting.clip, unravel, records.places),
+        kernel=kernel(parameters, course.sizes, temperature, scale, lambda: course.event),
+        parameters=parameters,
+        gradient_sum=clipped_sum(model, parameters.clip, unravel, records.places),
         starts=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
         burn_in=course.sizes.size - draws * course.gap,
         thin=course.gap,
@@ -153,7 +154,7 @@ def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float)
         sizes = sizes / float(np.max(sizes)) * terms.n / (convex + smooth)
     smallest = float(np.min(sizes)) / terms.n
     bound = terms.shape.gradient_bound + 2 * rounding(terms, smallest)
-    bound += math.sqrt(2 * temperature / smallest) * noise.lost(terms.dimension, secure=False)
+    bound += math.sqrt(2 * temperature / smallest) * noise.SUMS.lost(terms.dimension)
     equal = bool(np.all(sizes == sizes[0]))
     event = LastIterates(
         step_sizes=float(sizes[0]) / terms.n if equal else sizes / terms.n,

@@ -32,12 +32,13 @@ from confide.inference.exact import metropolis, targets
 from confide.inference.exact.metropolis import Chains
 from confide.inference.exact.targets import Frame, Target
 from confide.inference.plans.langevin import default_clip
-from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.setup import Asked, Planned, start
 from confide.inference.posterior import Diagnostics, ExactnessWarning
 from confide.mechanism import noise
 from confide.models import convexity
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
+from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import accountants, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, BoundedPosteriorSample, Event, PosteriorSample
@@ -70,7 +71,7 @@ class SampleJob:
         return self.chains.warmup + self.chains.samples
 
     @property
-    def seen(self) -> None:
+    def observations(self) -> None:
         return None
 
     def digest(self) -> str:

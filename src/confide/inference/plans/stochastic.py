@@ -10,50 +10,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans import clips, descents, individual
-from confide.inference.plans.clips import LARGEST
+from confide.inference.plans import clips, individual
 from confide.inference.plans.estimates import SAMPLES
-from confide.inference.plans.setup import Asked, Planned, check_likelihood, start, unraveller
+from confide.inference.plans.run_setup import STEPS, build_job, gentle_step, run_setup
+from confide.inference.plans.setup import Asked, Planned
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
-from confide.mechanism.clipping import clipped_sum, whole_chunks
-from confide.mechanism.observers import Game, Watch
-from confide.mechanism.oracle import Kernel, Setting, gaussian_event, lost, noise_multipliers
+from confide.mechanism.canary_scores import CanaryTest
+from confide.mechanism.clipping import whole_chunks
+from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, lost, noise_multipliers
+from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
 from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
 from confide.privacy.extra_accounts import Accounts
-from confide.samplers import Descent, Sampler
+from confide.samplers import Sampler
 from confide.validation import Refused
 
-BATCH_SIZE = 256
-STEPS = 10_000
 INDIVIDUAL_STEPS = 5000
-DRAWS = 1000
-KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
-FEWEST = 10  # draws that are planned of them all the same
 LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
-LEAST = 1e-6  # how far all steps together can carry a parameter
-
-
-class Parts(NamedTuple):
-    model: Model
-    setting: Setting
-    unravel: Callable[[Any], Any]
-    starts: np.ndarray
-    steps: int
-    burn_in: int
-    thin: int
 
 
 def private_job(
@@ -79,65 +63,66 @@ def _private(
     beside: Event | None = None,
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
-    asked = _watched(model, budget, descents.asked_of(sampler, asked), records.number)
+    asked = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
+    asked = _watched(model, budget, asked, records.number)
     chains = validation.count(chains=asked.chains)
-    steps, n = validation.count(steps=STEPS if asked.steps is None else asked.steps), records.number
-    planned = clips.usual if isinstance(sampler, Descent) else clips.planned
-    planned = planned if asked.accounts.individual is None else clips.long
-    clip = clips.checked(planned(budget, chains, steps, n) if asked.clip is None else asked.clip)
-    parts, data = _parts(model, records, asked, clip, key), records.arrays
-    setting = parts.setting
-    q, sampler = setting.sampling_probability, replace(sampler, budget=budget)
-    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
-    buffer, overflowing, reserved = None, None, 0.0
-    if q < 1:
-        buffer = whole_chunks(batches.fitting_buffer(setting.rows, q, steps * chains, budget.delta))
-        overflow = batches.overflow(setting.rows, q, buffer, steps)
-        if overflow > 0:
-            overflowing = events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
-            reserved = overflowing.parts(budget.neighbours).failure
+    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
+    setup = run_setup(model, records, asked, _clip(budget, sampler, asked, steps, records.number), key)
+    parameters, own = setup.parameters, records.arrays if asked.canaries is None else asked.canaries.original
+    sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.starts[0])
+    buffer, overflowing = _buffer(parameters, steps, chains, budget)
+    reserved = 0.0 if overflowing is None else overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
-    wanted, filtered = asked.accounts.individual, None
-    if isinstance(sampler, Descent):  # its noise is planned, in units of the clip, and not its step sizes
-        sizes, final = np.ones(steps), sampler.noise_multiplier is not None
-        sampler = sampler if final else sampler.with_multiplier(1.0)
-    elif sampler.prescribe is not None and sampler.step_size is None:
-        sizes, final = sampler.prescribe(sampler, setting, steps), True
-    else:
-        sizes, final = sampler.step_sizes(steps)
-    share = None
+    wanted, filtered, share, spare = asked.accounts.individual, None, None, None
+    sampler, sizes, final = sampler.trial(parameters, steps)
     if wanted is not None:
-        share = individual.share(wanted, left, setting, _unit(sampler, setting, sizes), chains)
-    if isinstance(sampler, Descent):
-        if not final:
-            spare = share.factor if share is not None else _allowed(sampler, setting, sizes, chains, left, beside)
-            sampler = sampler.with_multiplier(1 / math.sqrt(spare))
-        sizes = sampler.learning_rates(setting, steps, lambda: LARGEST / setting.clip)
-    elif not final and share is not None:
-        sizes = sizes * min(share.factor, LARGEST / setting.clip / float(np.max(sizes)))
-    elif not final:
-        sizes = sizes * _factor(sampler, setting, sizes, chains, left, beside)
-    kernel = sampler.build(sampler, setting, sizes)
-    if asked.accounts != Accounts() and np.any(kernel.controls.fisher_noise > 0):
+        share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
+    if not final:
+        spare = share.factor if share is not None else _allowed(sampler, parameters, sizes, chains, left, beside)
+    sampler, sizes = sampler.calibrate(parameters, sizes, spare)
+    kernel = sampler.build(sampler, parameters, sizes)
+    if asked.accounts != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
-    _fits(buffer or setting.rows, float(np.min(kernel.controls.noise)) / setting.clip)
+    _fits(buffer or parameters.rows, float(np.min(kernel.schedule.noise)) / parameters.clip)
     if share is not None:  # from the noise that will be drawn
         stretch = wanted.stretch if final and wanted is not None else None
-        filtered = individual.filtered(share, stretch, left, setting, kernel.controls.noise, chains)
+        filtered = individual.filtered(share, stretch, left, parameters, kernel.schedule.noise, chains)
     event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
     if filtered is None and chains > 1:
         event = events.compose(event, repeats=chains)
-    watch = Watch(
+    observers = Observers(
         samples=SAMPLES if asked.accounts.bayesian else 0,
         filter=None if filtered is None else filtered.filter,
-        game=None if asked.canaries is None else _game(asked.canaries, setting, kernel),
+        canaries=None if asked.canaries is None else _canary_test(asked.canaries, parameters, kernel),
     )
-    job = _job(parts, data, kernel, buffer, asked.microbatch, watch)
+    job = build_job(setup, records.arrays, kernel, buffer, asked.microbatch, observers)
     return job, event, None if filtered is None else filtered.histogram, sampler
+
+
+def _clip(budget: Budget, sampler: Sampler, asked: Asked, steps: int, n: int) -> float:
+    if asked.clip is not None:
+        return clips.checked(asked.clip)
+    planned = clips.usual if sampler.optimises else clips.planned
+    planned = planned if asked.accounts.individual is None else clips.long
+    return clips.checked(planned(budget, asked.chains, steps, n))
+
+
+def _buffer(
+    parameters: MechanismParameters, steps: int, chains: int, budget: Budget
+) -> tuple[int | None, events.Release | None]:
+    """Places for a batch, and what it costs one chain that they may not do; None for full batches."""
+    q = parameters.sampling_probability
+    if q == 1:
+        return None, None
+    buffer = whole_chunks(batches.fitting_buffer(parameters.rows, q, steps * chains, budget.delta))
+    overflow = batches.overflow(parameters.rows, q, buffer, steps)
+    if overflow == 0:
+        return buffer, None
+    return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
 
 
 def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
@@ -164,18 +149,20 @@ def _fits(rows: int, multiplier: float) -> None:
         )
 
 
-def _game(canaries: Planted, setting: Setting, kernel: Kernel) -> Game:
+def _canary_test(canaries: Planted, parameters: MechanismParameters, kernel: Kernel) -> CanaryTest:
     """How canaries are scored."""
-    if np.any(kernel.controls.fisher_noise > 0):
+    if np.any(kernel.schedule.fisher_noise > 0):
         raise Refused("canaries: the sampler releases a second sum, which scores do not see: choose another, as sgld")
-    if setting.clip > LONGEST:
-        raise Refused(f"canaries: clip = {setting.clip:g} is near the length of their gradients: at most {LONGEST:g}")
-    return Game(
+    if parameters.clip > LONGEST:
+        raise Refused(
+            f"canaries: clip = {parameters.clip:g} is near the length of their gradients: at most {LONGEST:g}"
+        )
+    return CanaryTest(
         first=canaries.first,
         apart=canaries.apart,
         count=canaries.count,
-        sampling_probability=setting.sampling_probability,
-        clip=setting.clip,
+        sampling_probability=parameters.sampling_probability,
+        clip=parameters.clip,
         replaced=canaries.replaced,
     )
 
@@ -190,8 +177,9 @@ def planned(
 ) -> Planned:
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
-    plan = described(model, sampler, job) | descents.described(sampler, asked)
-    wanted, finish = asked.accounts.individual, descents.finish(sampler, job.setting, asked)
+    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    wanted, finish = asked.accounts.individual, sampler.postprocess(asked.draws)
+    finish = finish if asked.canaries is None else _with_canaries(finish, job.parameters.canary_coordinates)
     if wanted is None:
         return Planned(model, records, job, event, plan, lambda step: until(job, step), finish=finish)
     plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
@@ -200,25 +188,37 @@ def planned(
     return Planned(model, records, job, event, plan, None, event.released(), binning.released, finish)
 
 
+def _with_canaries(
+    finish: Callable[[np.ndarray, Any], np.ndarray] | None, coordinates: int
+) -> Callable[[np.ndarray, Any], np.ndarray]:
+    """Draws in the parameters of the model with canaries, whose own stay at 0."""
+
+    def finished(kept: np.ndarray, source: Any) -> np.ndarray:
+        draws = kept if finish is None else finish(kept, source)
+        return np.concatenate([draws, np.zeros((*draws.shape[:-1], coordinates), draws.dtype)], axis=-1)
+
+    return finished
+
+
 def until(job: Job, step: int) -> Event:
     """The first steps of the run."""
-    so_far = type(job.kernel.controls)(*(column[:step] for column in job.kernel.controls))
-    return events.compose(gaussian_event(job.setting, so_far), repeats=job.chains)
+    so_far = type(job.kernel.schedule)(*(column[:step] for column in job.kernel.schedule))
+    return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
 
 
 def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
     """The plan of a run by steps, as it is stored."""
-    setting, sizes = job.setting, job.kernel.controls.step_size
-    length = {} if isinstance(sampler, Descent) else {"diffusion_time": float(sizes.sum())}
+    parameters, sizes = job.parameters, job.kernel.schedule.step_size
+    length = {} if sampler.optimises else {"diffusion_time": float(sizes.sum())}
     return {
         "model": model.name,
         **sampler.to_json(),
-        "records": setting.n,
-        "parameters": setting.size,
+        "records": parameters.n,
+        "parameters": parameters.dimension,
         "steps": job.steps,
         "chains": job.chains,
-        "batch_size": round(setting.expected_batch),
-        "clip": None if np.isinf(setting.clip) else setting.clip,
+        "batch_size": round(parameters.expected_batch),
+        "clip": None if np.isinf(parameters.clip) else parameters.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
         **length,
@@ -237,144 +237,44 @@ def plain(
     model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array
 ) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
     """The same, with its plan, and how draws are made of what it keeps."""
-    parts = _parts(model, as_records(data), descents.asked_of(sampler, asked), math.inf, key)
-    setting, steps = parts.setting, parts.steps
-    sampler = descents.met(sampler, model, data, setting, parts.starts[0])
-    if isinstance(sampler, Descent):
-        sizes = sampler.learning_rates(setting, steps, lambda: _gentle(model, data, parts))
-    else:
-        sizes, final = sampler.step_sizes(steps)
-        if not final:
-            sizes = sizes * _gentle(model, data, parts)
-    q = setting.sampling_probability
-    rare = 1e-12 / (steps * len(parts.starts))
-    buffer = None if q == 1 else whole_chunks(batches.buffer_size(setting.n, q, rare))
-    job = _job(parts, data, sampler.build(sampler, setting, sizes), buffer, asked.microbatch)
-    plan = described(model, sampler, job) | descents.described(sampler, asked)
-    return job, plan, descents.finish(sampler, setting, asked)
+    kept = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
+    setup = run_setup(model, as_records(data), kept, math.inf, key)
+    parameters, steps = setup.parameters, setup.steps
+    sampler = sampler.bind(model, data, parameters.n, setup.starts[0])
+    sizes = sampler.gentle_sizes(parameters, steps, lambda: gentle_step(setup, data))
+    q = parameters.sampling_probability
+    rare = 1e-12 / (steps * len(setup.starts))
+    buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
+    job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
+    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    return job, plan, sampler.postprocess(asked.draws)
 
 
-def _job(
-    parts: Parts,
-    data: tuple[np.ndarray, ...],
-    kernel: Any,
-    buffer: int | None,
-    microbatch: int | None,
-    watch: Watch | None = None,
-) -> Job:
-    setting, common = parts.setting, 0
-    if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
-        expected = setting.rows * setting.sampling_probability
-        common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
-    return Job(
-        kernel=kernel,
-        setting=setting,
-        gradient_sum=clipped_sum(
-            parts.model,
-            setting.clip,
-            parts.unravel,
-            buffer or setting.rows,
-            common,
-            size=setting.dimension,
-            example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
-            at_a_time=microbatch,
-        ),
-        starts=parts.starts,
-        burn_in=parts.burn_in,
-        thin=parts.thin,
-        buffer=buffer,
-        watch=watch or Watch(),
-    )
-
-
-def _unit(sampler: Sampler, setting: Setting, sizes: np.ndarray) -> np.ndarray:
+def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) -> np.ndarray:
     """Noise multipliers of these step sizes, without what rounding to the grid takes."""
-    return noise_multipliers(setting, sampler.build(sampler, setting, sizes).controls, rounded=False)
-
-
-def _factor(
-    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
-) -> float:
-    """The largest number that the step sizes may be multiplied by."""
-    allowed = _allowed(sampler, setting, sizes, chains, budget, beside)
-    if allowed * float(np.sum(sizes)) * setting.clip < LEAST:
-        largest = allowed * float(np.max(sizes))
-        raise Refused(
-            f"epsilon = {budget.epsilon:g} pays for step sizes of {largest:.2g} at most, with which nothing is learnt: "
-            "raise the budget, lower the clip, or collect more records"
-        )
-    return min(allowed, LARGEST / setting.clip / float(np.max(sizes)))
+    return noise_multipliers(parameters, sampler.build(sampler, parameters, sizes).schedule, rounded=False)
 
 
 def _allowed(
-    sampler: Sampler, setting: Setting, sizes: np.ndarray, chains: int, budget: Budget, beside: Event | None
+    sampler: Sampler,
+    parameters: MechanismParameters,
+    sizes: np.ndarray,
+    chains: int,
+    budget: Budget,
+    beside: Event | None,
 ) -> float:
     """What the squares of the noise may be divided by."""
-    controls = sampler.build(sampler, setting, sizes).controls
-    unit = noise_multipliers(setting, controls, rounded=False)
+    schedule = sampler.build(sampler, parameters, sizes).schedule
+    unit = noise_multipliers(parameters, schedule, rounded=False)
     equal = bool(np.all(unit == unit[0]))
     factor = calibration.calibrate_noise(
         epsilon=budget.epsilon,
         delta=budget.delta,
         neighbours=budget.neighbours,
-        sampling_probability=setting.sampling_probability,
+        sampling_probability=parameters.sampling_probability,
         steps=chains * unit.size,
         profile=None if equal else np.tile(unit, chains),
         beside=beside,
     )
-    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(setting, controls))
+    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(parameters, schedule))
     return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)
-
-
-def _gentle(model: Model, data: tuple[np.ndarray, ...], parts: Parts) -> float:
-    """A tenth over the mean squared gradient at the start, a fair curvature. It looks at records, as `sample` may."""
-    few = max(8, min(1000, 2**24 // parts.setting.dimension))  # as many gradients are held
-    some = tuple(jnp.asarray(array[:few]) for array in data)
-    gradient = jax.grad(lambda flat, *row: model.log_likelihood(parts.unravel(flat), *row))
-    every = jax.vmap(gradient, (None, *[0] * len(some)))
-    found = np.asarray(every(jnp.asarray(parts.starts[0], jnp.float32), *some), np.float64)
-    return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
-
-
-def _parts(model: Model, records: Records, asked: Asked, clip: float, key: jax.Array) -> Parts:
-    n, data = records.number, records.arrays
-    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
-    chains = validation.count(chains=asked.chains)
-    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
-    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
-    flat, unravel = unraveller(model, data, keys[0])
-    own = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
-    most = min(DRAWS, max(FEWEST, KEPT // (own * chains)))
-    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
-    check_likelihood(model, records, flat, unravel)
-    starts = [np.asarray(start(model, data, k, chains), np.float64) for k in keys]
-
-    def prior(position: jax.Array) -> jax.Array:
-        with jax.enable_x64(False):
-            gradient = -jax.grad(lambda flat: model.log_prior(unravel(flat)))(position.astype(jnp.float32))
-        return gradient.astype(jnp.float64)
-
-    others = 0 if asked.canaries is None else asked.canaries.count
-    setting = Setting(
-        n=n,
-        capacity=records.places - others,
-        sampling_probability=batch / n,
-        clip=clip,
-        dimension=flat.size,
-        prior=prior,
-        secure=asked.secure,
-        others=others,
-        own=None if asked.canaries is None else asked.canaries.first,
-    )
-    return Parts(model, setting, unravel, np.stack(starts), steps, burn_in, thin)
-
-
-def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:
-    burn_in = steps // 2 if burn_in is None else int(validation.nonnegative(burn_in=burn_in))
-    if burn_in >= steps:
-        raise Refused(f"burn_in = {burn_in} leaves no step of {steps}: give a smaller one")
-    wanted = min(most, steps - burn_in) if draws is None else validation.count(draws=draws)
-    if wanted > steps - burn_in:
-        raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
-    thin = (steps - burn_in) // wanted
-    return steps - wanted * thin, thin

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from confide.inference.plans.setup import constants
 from confide.models.model import Model
-from confide.samplers.variational import Family
+from confide.models.tracing import constants
+from confide.samplers.variational_families import Family
 from confide.validation import Refused
 
 Sites = dict[str, dict[str, Any]]

@@ -1,0 +1,133 @@
+"""A run by steps as far as it is decided before its noise: sizes, starts, what is kept, and the job that runs it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide import validation
+from confide.inference.loop import Job
+from confide.inference.plans.setup import Asked, start
+from confide.mechanism import noise
+from confide.mechanism.clipping import clipped_sum, whole_chunks
+from confide.mechanism.kernel import Kernel, MechanismParameters
+from confide.mechanism.oracle import Observers
+from confide.models.inputs import Records
+from confide.models.model import Model
+from confide.models.tracing import check_likelihood, unraveller
+from confide.privacy import calibration
+from confide.samplers.sampler import LARGEST
+from confide.validation import Refused
+
+BATCH_SIZE = 256
+STEPS = 10_000
+DRAWS = 1000
+KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
+FEWEST = 10  # draws that are planned of them all the same
+
+
+class RunSetup(NamedTuple):
+    model: Model
+    parameters: MechanismParameters
+    unravel: Callable[[Any], Any]
+    starts: np.ndarray
+    steps: int
+    burn_in: int
+    thin: int
+
+
+def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: jax.Array) -> RunSetup:
+    n, data = records.number, records.arrays
+    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
+    chains = validation.count(chains=asked.chains)
+    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
+    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
+    flat, unravel = unraveller(model, data, keys[0])
+    size = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
+    most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))
+    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
+    check_likelihood(model, records, flat, unravel)
+    starts = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
+    rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
+
+    def log_prior(own: jax.Array) -> jax.Array:
+        return model.log_prior(unravel(jnp.concatenate([own, rest]) if rest.size else own))
+
+    def prior(position: jax.Array) -> jax.Array:
+        with jax.enable_x64(False):
+            gradient = -jax.grad(log_prior)(position.astype(jnp.float32))
+        return gradient.astype(jnp.float64)
+
+    canaries = 0 if asked.canaries is None else asked.canaries.count
+    rounding = noise.NONE if math.isinf(clip) else noise.CONTRIBUTIONS if asked.secure else noise.SUMS
+    parameters = MechanismParameters(
+        n=n,
+        capacity=records.places - canaries,
+        sampling_probability=batch / n,
+        clip=clip,
+        dimension=size,
+        prior=prior,
+        rounding=rounding,
+        canary_rows=canaries,
+        canary_coordinates=flat.size - size,
+    )
+    return RunSetup(model, parameters, unravel, np.stack(starts), steps, burn_in, thin)
+
+
+def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:
+    burn_in = steps // 2 if burn_in is None else int(validation.nonnegative(burn_in=burn_in))
+    if burn_in >= steps:
+        raise Refused(f"burn_in = {burn_in} leaves no step of {steps}: give a smaller one")
+    wanted = min(most, steps - burn_in) if draws is None else validation.count(draws=draws)
+    if wanted > steps - burn_in:
+        raise Refused(f"draws = {wanted} is above the {steps - burn_in} steps after burn_in: ask for fewer")
+    thin = (steps - burn_in) // wanted
+    return steps - wanted * thin, thin
+
+
+def build_job(
+    setup: RunSetup,
+    data: tuple[np.ndarray, ...],
+    kernel: Kernel,
+    buffer: int | None,
+    microbatch: int | None,
+    observers: Observers | None = None,
+) -> Job:
+    parameters, common = setup.parameters, 0
+    if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
+        expected = parameters.rows * parameters.sampling_probability
+        common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
+    return Job(
+        kernel=kernel,
+        parameters=parameters,
+        gradient_sum=clipped_sum(
+            setup.model,
+            parameters.clip,
+            setup.unravel,
+            buffer or parameters.rows,
+            common,
+            size=parameters.coordinates,
+            example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
+            at_a_time=microbatch,
+        ),
+        starts=setup.starts,
+        burn_in=setup.burn_in,
+        thin=setup.thin,
+        buffer=buffer,
+        observers=observers or Observers(),
+    )
+
+
+def gentle_step(setup: RunSetup, data: tuple[np.ndarray, ...]) -> float:
+    """A tenth over the mean squared gradient at the start, a fair curvature. It looks at records, as `sample` may."""
+    few = max(8, min(1000, 2**24 // setup.parameters.dimension))  # as many gradients are held
+    some = tuple(jnp.asarray(array[:few]) for array in data)
+    gradient = jax.grad(lambda flat, *row: setup.model.log_likelihood(setup.unravel(flat), *row))
+    every = jax.vmap(gradient, (None, *[0] * len(some)))
+    found = np.asarray(every(jnp.asarray(setup.starts[0], jnp.float32), *some), np.float64)
+    return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))

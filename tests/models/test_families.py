@@ -26,7 +26,7 @@ from confide.models.families import (
 )
 
 SCORES = np.linspace(-4, 4, 33)
-COUNTS = (0.0, 1.0, 3.0, 40.0)
+COUNTS = (0.0, 1.0, 5.0, 40.0)
 CASES = {
     "logistic": (Logistic(), (0.0, 1.0)),
     "linear": (Gaussian(0.7), (-2.0, 0.0, 3.0)),
@@ -148,6 +148,9 @@ def test_bounds_hold_and_are_nearly_met(name):
             slopes = np.diff(cut) / (np.diff(s) / length)
             steepest, most = max(steepest, np.abs(cut).max()), max(most, slopes.max())
             flattest = min(flattest, slopes.min())
+            y = float(family.cut_outcome(np.array([y]), np.array([reach]))[0])
+            residual = family.residual(s, np.full(s.shape, y))
+            np.testing.assert_allclose(np.clip(residual, -reach, reach) * length, cut, atol=1e-12)
             low, high = (np.broadcast_to(end, s.shape) for end in _uncut(family, y, reach))
             inside = (s > low + 1e-9) & (s < high - 1e-9)
             assert np.all(np.abs(residual[inside]) <= reach * (1 + 1e-9))

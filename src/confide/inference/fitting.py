@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, loop, messages, plans
+from confide.inference import canary_requests, checkpoints, loop, messages, plans
 from confide.inference.plans import Asked
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import shown
@@ -165,7 +165,7 @@ def completed(
     account = charges.opened(ledger, dataset, budget.neighbours)
     place = checkpoints.checked_path(checkpoint)
     table = placed(model, data, records, present)
-    own, count = model, planting.asked(canaries)
+    own, count = model, canary_requests.number(canaries)
     shapes = [list(array.shape[1:]) for array in table.arrays]  # public
     if count:
         flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
@@ -260,7 +260,7 @@ def completed(
         canaries=None if asked.canaries is None else _told(job, inside, asked.canaries.replaced),
         diagnostics=found,
     )
-    planting.fitted(posterior)
+    canary_requests.answer(posterior)
     return posterior
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from confide import validation
 from confide.audits.scores import Scores
 from confide.audits.verdicts import Audit, judged
+from confide.inference import canary_requests
 from confide.inference.posterior import Posterior
-from confide.mechanism import canaries as planting
 from confide.validation import Refused
 
 
@@ -57,7 +57,7 @@ def audit(
     if isinstance(fit_call, Posterior):
         posterior = fit_call
     elif callable(fit_call):
-        with planting.wanted(canaries) as fitted:
+        with canary_requests.request(canaries) as fitted:
             posterior = fit_call()
         if not isinstance(posterior, Posterior):  # an estimator, or whatever else it made of it
             posterior = fitted[-1] if fitted else None

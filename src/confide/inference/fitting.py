@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import checkpoints, loop, messages, plans, summaries
+from confide.inference import canary_requests, checkpoints, loop, messages, plans, summaries
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, takes
 from confide.inference.plans import Asked, Planned
@@ -121,7 +121,7 @@ def _asked(options: Fit) -> Asked:
 
 def _plant(options: Fit, table: Records) -> Planted | None:
     """The model and the data with canaries, where there are to be any."""
-    model, count = options.model, planting.asked(options.canaries)
+    model, count = options.model, canary_requests.number(options.canaries)
     if not count:
         return None
     flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
@@ -188,7 +188,7 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run
         canaries=None if planted is None else _told(job, inside, planted.replaced),
         diagnostics=job.diagnostics,
     )
-    planting.fitted(posterior)
+    canary_requests.answer(posterior)
     return posterior
 
 

@@ -17,11 +17,8 @@ spread evenly among the others, so that no part of a batch goes without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,41 +39,7 @@ LARGEST = 2**28  # numbers in a table with a column for each canary
 FEWEST, MOST = 30, 10**6
 
 
-class Wanted(NamedTuple):
-    number: int
-    fitted: list[Any]  # posteriors
-
-
-_wanted: ContextVar[Wanted | None] = ContextVar("canaries", default=None)
-
-
-@contextmanager
-def wanted(count: int) -> Iterator[list[Any]]:
-    """Whatever is fitted inside, in this thread, has so many canaries; the posteriors are in the list."""
-    found = Wanted(_checked(count), [])
-    token = _wanted.set(found)
-    try:
-        yield found.fitted
-    finally:
-        _wanted.reset(token)
-
-
-def asked(count: int | None) -> int:
-    """How many a fit is to plant; 0 for none."""
-    if count is None:
-        outside = _wanted.get()
-        return 0 if outside is None else outside.number
-    return 0 if isinstance(count, int) and not isinstance(count, bool) and count == 0 else _checked(count)
-
-
-def fitted(posterior: Any) -> None:
-    """Note a posterior for whoever wanted the canaries in it."""
-    outside = _wanted.get()
-    if outside is not None:
-        outside.fitted.append(posterior)
-
-
-def _checked(count: int) -> int:
+def check_count(count: int) -> int:
     if not FEWEST <= validation.count(canaries=count) <= MOST:
         raise Refused(f"canaries = {count} is out of range: plant {FEWEST} to {MOST:,}, or none; 1000 are usual")
     return int(count)

@@ -19,15 +19,15 @@ a batch in microbatches, so that memory is bounded whatever the batch.
 
 **Rounding.** In floating point one record can change how all others are rounded, and a long sum can then move by more
 than the clip. So records are cut to a little less (`effective_clip`): 2^-16 for the rounding of norms in single
-precision, and twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most
-B u (B c), u the unit roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added up
-in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and added up in
-double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
-they neither overflow nor vanish. And what is measured is what is summed: a compiler may compute a number anew for
-each use, and to round it otherwise each time, so that where large numbers cancel, the one that is measured may be near
-zero and the one that is summed long. Gradients are therefore computed in a loop of their own, whose results are buffers
-(`confide.mechanism.ghost_norms.once`). With one score a record there is no need: its residual is cut where it is used.
-A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
+precision, and twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B
+c), u the unit roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and
+are added up in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and
+added up in double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled
+rows, so that they neither overflow nor vanish. And what is measured is what is summed: a compiler may compute a number
+anew for each use, and to round it otherwise each time, so that where large numbers cancel, the one that is measured may
+be near zero and the one that is summed long. Gradients are therefore computed in a loop of their own, whose results are
+buffers (`confide.mechanism.ghost_norms.once`). With one score a record there is no need: its residual is cut where it
+is used. A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
 processor's matrix products treat alike (a test compares bits). Products of two matrices of other heights it may cut up
 otherwise, so a small batch is looked at in two parts, of which the second is seldom taken, for single scores alone.
 """

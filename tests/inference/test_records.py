@@ -191,7 +191,7 @@ def program(rows, model, chains=1, **asked):
         schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         carry = jax.eval_shape(job.begin)
         traced = jax.make_jaxpr(job.advance)(carry, prepared, schedule, 0, job.randomness(_key(), 0))
-    return str(traced), job.gradient_sum.limit, job.buffer, job.digest()
+    return str(traced), job.gradient_sum.effective_clip, job.buffer, job.digest()
 
 
 def _key():

@@ -57,7 +57,7 @@ def sums(model, data, inside=None, neighbours="add-remove"):
     with jax.enable_x64(True):
         over = jax.jit(lambda rows: summed.over(rows, summed.reach(rows), None, lambda b: summed(position, b).total))
         total = over(rows)
-    return np.asarray(total), size, planted, summed.limit
+    return np.asarray(total), size, planted, summed.effective_clip
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_whoever_is_left_out_contributes_nothing():
         query = Query(jnp.asarray(np.linspace(-1, 1, D)), scale)
         total, after = asked.answer(query, draw, before)
     residual = special.expit(X @ np.linspace(-1, 1, D)) - Y
-    scale = np.minimum(1, job.gradient_sum.limit / np.abs(residual * np.linalg.norm(X, axis=1)))
+    scale = np.minimum(1, job.gradient_sum.effective_clip / np.abs(residual * np.linalg.norm(X, axis=1)))
     assert np.asarray(total) == pytest.approx((X * (residual * scale)[:, None])[~out].sum(axis=0), rel=1e-5)
     assert np.all(np.asarray(after.spent)[out] == job.observers.filter.limit)
     assert np.all(np.asarray(after.spent)[~out] > 0)

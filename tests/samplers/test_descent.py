@@ -93,7 +93,7 @@ def test_the_clip_is_for_the_part_that_moves():
     batch = job.gradient_sum.batch(tuple(map(jnp.asarray, DATA)), None, jnp.arange(40))
     rows = np.asarray(job.gradient_sum.contributions(jnp.zeros(8), batch, moved))
     assert np.all(rows[:, 3:] == 0)
-    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), job.gradient_sum.limit, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), job.gradient_sum.effective_clip, rtol=1e-5)
 
 
 def test_the_known_noise_is_taken_out_of_the_second_moment():

@@ -163,7 +163,9 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     exact, q = pricing.guarantee(planned.event, delta=DELTA), job.parameters.sampling_probability
     multiplier = float(job.kernel.schedule.noise[0]) / CLIP
     strict = confide.epsilon(noise_multiplier=multiplier, sampling_probability=q, steps=job.steps, delta=STRICT)
-    distances = np.minimum(job.observations.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.limit), CLIP)
+    distances = np.minimum(
+        job.observations.distances[0].astype(np.float64) * (CLIP / job.gradient_sum.effective_clip), CLIP
+    )
     setting: dict[str, Any] = {
         "noise_scale": job.kernel.schedule.noise,
         "sampling_probability": q,

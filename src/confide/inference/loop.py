@@ -227,7 +227,9 @@ class Job:
         wanted, sums = self.observers, self.gradient_sum
         canaries = repr(wanted.canaries).replace("CanaryTest(", "Game(", 1)  # as it has always been told
         watched = f"({wanted.samples!r}, {wanted.filter!r}, {canaries})".encode()
-        parts = repr((sums.microbatch, sums.limit)).encode()  # records are cut to a limit that depends on these
+        parts = repr(
+            (sums.microbatch, sums.effective_clip)
+        ).encode()  # records are cut to a limit that depends on these
         told = watched * bool(wanted) + parts * (sums.microbatch is not None)
         return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + told).hexdigest()
 

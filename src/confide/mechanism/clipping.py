@@ -1,7 +1,8 @@
 """Clipped gradient sums: what a step learns about the records, and the most that one record can change it.
 
-The gradient of one record is g_i = -grad log p(d_i | theta). With a factor A (the identity, a diagonal or a matrix)
-it is looked at as A^T g_i, scaled down to norm `clip` where it is longer, and summed over the batch. It is a SUM, so
+The gradient of one record is g_i = -grad log p(d_i | theta). With the root A of a preconditioner (the
+identity, a diagonal or a matrix) it is looked at as A^T g_i, scaled down to norm `clip` where it is longer, and summed
+over the batch. It is a SUM, so
 
     adding or removing a record moves it by at most clip, replacing one by at most 2 clip.
 
@@ -17,16 +18,16 @@ Networks are told by their layers (`ghost_norms`), and all else is differentiate
 a batch in microbatches, so that memory is bounded whatever the batch.
 
 **Rounding.** In floating point one record can change how all others are rounded, and a long sum can then move by more
-than the clip. So records are cut to a little less (`limit`): 2^-16 for the rounding of norms in single precision, and
-twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B c), u the unit
-roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added up
-in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and added up in
-double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
-they neither overflow nor vanish. And what is measured is what is summed: a compiler may compute a number anew for
-each use, and to round it otherwise each time, so that where large numbers cancel, the one that is measured may be near
-zero and the one that is summed long. Gradients are therefore computed in a loop of their own, whose results are buffers
-(`confide.mechanism.ghost_norms.once`). With one score a record there is no need: its residual is cut where it is used.
-A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
+than the clip. So records are cut to a little less (`effective_clip`): 2^-16 for the rounding of norms in single
+precision, and twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B
+c), u the unit roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and
+are added up in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and
+added up in double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled
+rows, so that they neither overflow nor vanish. And what is measured is what is summed: a compiler may compute a number
+anew for each use, and to round it otherwise each time, so that where large numbers cancel, the one that is measured may
+be near zero and the one that is summed long. Gradients are therefore computed in a loop of their own, whose results are
+buffers (`confide.mechanism.ghost_norms.once`). With one score a record there is no need: its residual is cut where it
+is used. A score must not depend on where in the batch a record stands: chunks are whole multiples of 8 rows, which the
 processor's matrix products treat alike (a test compares bits). Products of two matrices of other heights it may cut up
 otherwise, so a small batch is looked at in two parts, of which the second is seldom taken, for single scores alone.
 """
@@ -83,7 +84,7 @@ class ClippedSum:
     linear: Linear | None
     clip: float  # inf: no clipping, and no sensitivity
     rows: int  # the most that a batch holds
-    common: int = 0  # what most batches hold, a multiple of 8; the places after it are looked at only if taken
+    typical_batch: int = 0  # what most batches hold, a multiple of 8; the places after it are looked at only if taken
     ghosts: Ghosts | None = None
     microbatch: int | None = None  # rows at a time, a multiple of 8; None: all of a small batch
     dropped: Callable[..., jax.Array] | None = None  # (flat parameters, key of the record, *example), with dropout
@@ -93,7 +94,7 @@ class ClippedSum:
         return self.clip * SENSITIVITY[neighbours]
 
     @property
-    def limit(self) -> float:
+    def effective_clip(self) -> float:
         """What records are cut to: the clip, less what rounding can add."""
         return self.clip * (1 - NORM_ROUNDING) / (1 + self._sum_rounding)
 
@@ -131,7 +132,7 @@ class ClippedSum:
         norms = row_norms(data[0])
         if linear.intercept:
             norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
-        reach = jnp.float32(self.limit) / jnp.maximum(norms, TINY)
+        reach = jnp.float32(self.effective_clip) / jnp.maximum(norms, TINY)
         return jnp.minimum(reach, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
     def batch(
@@ -162,12 +163,14 @@ class ClippedSum:
         size = whole_chunks(n) if rows is None else rows.shape[0]
         if size <= (self.microbatch or SMALL):
             rows = jnp.arange(size) if rows is None else rows
-            if not 0 < self.common < size:
+            if not 0 < self.typical_batch < size:
                 return summed(self.batch(data, reach, rows, allowed))
-            total = summed(self.batch(data, reach, rows[: self.common], allowed))
+            total = summed(self.batch(data, reach, rows[: self.typical_batch], allowed))
             return jax.lax.cond(  # batches are in rising order: seldom is any row left
-                rows[self.common] < n,
-                lambda: jax.tree.map(jnp.add, total, summed(self.batch(data, reach, rows[self.common :], allowed))),
+                rows[self.typical_batch] < n,
+                lambda: jax.tree.map(
+                    jnp.add, total, summed(self.batch(data, reach, rows[self.typical_batch :], allowed))
+                ),
                 lambda: total,
             )
         chunks = -(-n // unit) if rows is None else -(-jnp.sum(rows < n) // unit)
@@ -200,18 +203,18 @@ class ClippedSum:
             return jax.lax.fori_loop(0, chunks, more, zero)
 
     def __call__(
-        self, position: jax.Array, batch: Batch, factor: jax.Array | None = None, key: jax.Array | None = None
+        self, position: jax.Array, batch: Batch, root: jax.Array | None = None, key: jax.Array | None = None
     ) -> Sum:
-        """The clipped sum of one batch or chunk, seen through the factor; the key is for dropout, and secret."""
-        if math.isinf(self.clip) and factor is not None:  # nothing to cut: the sum can be taken first
+        """The clipped sum of one batch or chunk, seen through the root; the key is for dropout, and secret."""
+        if math.isinf(self.clip) and root is not None:  # nothing to cut: the sum can be taken first
             total, ignored = self(position, batch, None, key)
             with jax.enable_x64(True):
-                factor = factor.astype(total.dtype)
-                return Sum(total * factor if factor.ndim == 1 else total @ factor, ignored)
-        if self.ghosts is not None and factor is None:
+                root = root.astype(total.dtype)
+                return Sum(total * root if root.ndim == 1 else total @ root, ignored)
+        if self.ghosts is not None and root is None:
             return self._from_layers(self.ghosts, position, batch, key)
-        if self.linear is None or factor is not None:
-            rows, finite = self._rows(position, batch, factor, key)
+        if self.linear is None or root is not None:
+            rows, finite = self._rows(position, batch, root, key)
             return Sum(self._added(rows), jnp.sum(~finite))
         return self._summed(*self._measured(position, batch), batch)
 
@@ -242,7 +245,7 @@ class ClippedSum:
 
     def _most(self, batch: Batch) -> jax.Array:
         """What the norm of each record is cut to."""
-        limit = jnp.asarray(self.limit, jnp.float32)
+        limit = jnp.asarray(self.effective_clip, jnp.float32)
         return limit if batch.allowed is None else jnp.minimum(limit, batch.allowed)
 
     def _keys(self, batch: Batch, key: jax.Array | None) -> jax.Array | None:
@@ -272,7 +275,7 @@ class ClippedSum:
         total = self._summed(inputs, residual, asked).total
         assert both.reach is not None
         norms = self._cut_norms(residual[size:], both.reach[size:])
-        norms = jnp.where(both.real[size:], norms, jnp.float32(self.limit))  # an empty place: as far as can be
+        norms = jnp.where(both.real[size:], norms, jnp.float32(self.effective_clip))  # an empty place: as far as can be
         if size + picked == joined.shape[0]:
             return total, norms
         rest = joined[size + picked :]
@@ -287,7 +290,7 @@ class ClippedSum:
 
     def splice(self, size: int) -> int:
         """How many places of a small batch are always looked at."""
-        return self.common if 0 < self.common < size else size
+        return self.typical_batch if 0 < self.typical_batch < size else size
 
     def _summed(self, inputs: jax.Array, residual: jax.Array, batch: Batch) -> Sum:
         finite = jnp.isfinite(row_norms(residual)) & batch.real
@@ -295,7 +298,7 @@ class ClippedSum:
         if batch.reach is not None:
             reach = batch.reach
             if batch.allowed is not None:
-                reach = reach * (batch.allowed / jnp.float32(self.limit))
+                reach = reach * (batch.allowed / jnp.float32(self.effective_clip))
             if residual.ndim == 1:
                 residual = jnp.clip(residual, -reach, reach)
             else:
@@ -318,31 +321,33 @@ class ClippedSum:
         return jnp.tensordot(inputs, residual, (0, 0)).ravel()
 
     def contributions(
-        self, position: jax.Array, batch: Batch, factor: jax.Array | None = None, key: jax.Array | None = None
+        self, position: jax.Array, batch: Batch, root: jax.Array | None = None, key: jax.Array | None = None
     ) -> jax.Array:
         """The clipped gradient of every record, shape (rows, parameters); zero for empty places."""
-        return self._rows(position, batch, factor, key)[0]
+        return self._rows(position, batch, root, key)[0]
 
     def told(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """The same, and which of the gradients are finite."""
         return self._rows(position, batch, None)
 
-    def norms(self, position: jax.Array, batch: Batch, factor: jax.Array | None = None) -> jax.Array:
+    def norms(self, position: jax.Array, batch: Batch, root: jax.Array | None = None) -> jax.Array:
         """The norm of what every record contributes; zero for empty places."""
-        if self.ghosts is not None and factor is None and not math.isinf(self.clip):
+        if self.ghosts is not None and root is None and not math.isinf(self.clip):
             norms = self.ghosts.told(position, batch.arrays, None).norms
             return jnp.where(batch.real & jnp.isfinite(norms), jnp.minimum(norms, self._most(batch)), 0.0)
-        if self.linear is None or factor is not None or batch.reach is None:
-            return row_norms(self._rows(position, batch, factor)[0])
+        if self.linear is None or root is not None or batch.reach is None:
+            return row_norms(self._rows(position, batch, root)[0])
         residual = self._residual(position, batch)[1]
         return jnp.where(batch.real, self._cut_norms(residual, batch.reach), 0.0)
 
     def _cut_norms(self, residual: jax.Array, reach: jax.Array) -> jax.Array:
         residual = row_norms(residual)
-        return jnp.minimum(jnp.where(jnp.isfinite(residual), residual, 0.0) / reach, 1.0) * jnp.float32(self.limit)
+        return jnp.minimum(jnp.where(jnp.isfinite(residual), residual, 0.0) / reach, 1.0) * jnp.float32(
+            self.effective_clip
+        )
 
     def every_norm(
-        self, position: jax.Array, data: tuple[jax.Array, ...], reach: jax.Array | None, factor: jax.Array | None
+        self, position: jax.Array, data: tuple[jax.Array, ...], reach: jax.Array | None, root: jax.Array | None
     ) -> jax.Array:
         """The same for all records, chunk by chunk."""
         n = data[0].shape[0]
@@ -351,7 +356,7 @@ class ClippedSum:
         def more(index: jax.Array, norms: jax.Array) -> jax.Array:
             start = jnp.minimum(index * size, max(0, n - size))
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
-                found = self.norms(position, self.batch(data, reach, start + jnp.arange(size, dtype=jnp.int32)), factor)
+                found = self.norms(position, self.batch(data, reach, start + jnp.arange(size, dtype=jnp.int32)), root)
             return jax.lax.dynamic_update_slice_in_dim(norms, found, start, 0)
 
         return jax.lax.fori_loop(0, -(-n // size), more, jnp.zeros(max(n, size), jnp.float32))[:n]
@@ -369,7 +374,7 @@ class ClippedSum:
             return jnp.tensordot(inputs.astype(jnp.float64), residual.astype(jnp.float64), (0, 0))
 
     def _rows(
-        self, position: jax.Array, batch: Batch, factor: jax.Array | None, key: jax.Array | None = None
+        self, position: jax.Array, batch: Batch, root: jax.Array | None, key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
 
@@ -382,8 +387,8 @@ class ClippedSum:
             gradients = jnp.where(batch.real[:, None], gradients, 0.0)
             finite = jnp.all(jnp.isfinite(gradients), axis=1)
             seen = jnp.where(finite[:, None], gradients, 0.0)
-            if factor is not None:
-                seen = seen * factor if factor.ndim == 1 else seen @ factor
+            if root is not None:
+                seen = seen * root if root.ndim == 1 else seen @ root
             return seen, finite
 
         seen, finite = once(looked_at, position)
@@ -419,7 +424,7 @@ def clipped_sum(
     clip: float,
     unravel: Callable[[jax.Array], Any],
     rows: int,
-    common: int = 0,
+    typical_batch: int = 0,
     size: int = 0,
     example: tuple[Any, ...] = (),
     at_a_time: int | None = None,
@@ -448,7 +453,7 @@ def clipped_sum(
         linear=model.linear,
         clip=clip,
         rows=rows,
-        common=common if model.linear is not None and not model.linear.outputs else 0,
+        typical_batch=typical_batch if model.linear is not None and not model.linear.outputs else 0,
         ghosts=told_by,
         microbatch=chunk,
         dropped=dropped if layered is not None and layered.dropout else None,

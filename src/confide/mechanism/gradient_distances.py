@@ -37,7 +37,7 @@ def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared) -> La
         with single_precision():
             batch = sums.batch(prepared.data, prepared.reach, draw.picked)
             norms = sums.norms(query.position, batch, root)
-            found = jnp.where(batch.real, norms, jnp.float32(sums.limit))  # an empty place: as far as can be
+            found = jnp.where(batch.real, norms, jnp.float32(sums.effective_clip))  # an empty place: as far as can be
         total, observed = inner(query, draw, observed)
         return total, _noted(observed, found, draw.t)
 

@@ -26,7 +26,7 @@ def typical(job: Work, guarantee: Guarantee) -> Typical | None:
     """
     if not isinstance(job, Job) or job.observations is None or job.observations.distances is None:
         return None
-    clip, limit = job.parameters.clip, job.gradient_sum.limit
+    clip, limit = job.parameters.clip, job.gradient_sum.effective_clip
     distances = np.minimum(job.observations.distances.astype(np.float64) * (clip / limit), clip)
     distances = distances.reshape(-1, job.observers.samples)
     try:

@@ -98,10 +98,10 @@ def build_job(
     microbatch: int | None,
     observers: Observers | None = None,
 ) -> Job:
-    parameters, common = setup.parameters, 0
+    parameters, typical = setup.parameters, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
         expected = parameters.rows * parameters.sampling_probability
-        common = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
+        typical = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))
     return Job(
         kernel=kernel,
         parameters=parameters,
@@ -110,7 +110,7 @@ def build_job(
             parameters.clip,
             setup.unravel,
             buffer or parameters.rows,
-            common,
+            typical,
             size=parameters.coordinates,
             example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
             at_a_time=microbatch,

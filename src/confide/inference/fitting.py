@@ -133,6 +133,7 @@ def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted |
     """The run with what is stored and said of it."""
     summary = summaries.from_json(planned.plan)
     assert isinstance(summary, Run)
+    assert options.sampler is not None
     summary = replace(
         summary,
         prior_scale=(planned.model.settings or {}).get("prior_scale"),

@@ -71,7 +71,8 @@ def audit(
     elif members is None or nonmembers is None:
         found = _by_canaries(run, confidence, out, drop_overlap, as_json)
     else:
-        found = _by_rows(run, members, nonmembers, confidence, out, drop_overlap, delimiter, encoding, as_json)
+        how = {"confidence": confidence, "drop_overlap": drop_overlap, "delimiter": delimiter, "encoding": encoding}
+        found = _by_rows(run, members, nonmembers, out, how, as_json)
     if found.violated:
         raise typer.Exit(VIOLATED)
 
@@ -130,25 +131,15 @@ def _by_rows(
     run: Path,
     members: Path,
     nonmembers: Path,
-    confidence: float,
     out: Path | None,
-    drop_overlap: bool,
-    delimiter: str | None,
-    encoding: str | None,
+    how: dict[str, Any],
     as_json: bool,
 ) -> Audit:
+    """`how` are the further arguments of the attack."""
     from confide.app.runs import attack
 
     path = attack.place(run, out)
-    found = attack.finished(
-        run,
-        members,
-        nonmembers,
-        confidence=confidence,
-        drop_overlap=drop_overlap,
-        delimiter=delimiter,
-        encoding=encoding,
-    )
+    found = attack.finished(run, members, nonmembers, **how)
     attack.save(found, path)
     print(NOT_PRIVATE, file=sys.stderr)
     if as_json:

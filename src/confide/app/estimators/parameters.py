@@ -22,9 +22,9 @@ T = TypeVar("T")
 class Parameters(Settings):
     """Of every estimator."""
 
-    epsilon: float = field(default=1.0, metadata=words("of the budget of one call of `fit`."))
-    delta: float = field(default=1e-5, metadata=words("of the same."))
-    neighbours: Neighbours = field(default="add-remove", metadata=words("of the same."))
+    epsilon: float = field(default=1.0, metadata=words("the most that one call of `fit` may reveal."))
+    delta: float = field(default=1e-5, metadata=words("probability that this bound fails."))
+    neighbours: Neighbours = field(default="add-remove", metadata=words('"add-remove" or "replace-one".'))
     bounds: Any = field(
         default=None,
         metadata=words("(low, high), each a number or one per feature, known without looking at the records."),
@@ -95,6 +95,7 @@ def takes(kind: Callable[P, Any]) -> Callable[[Callable[[Any, Any], None]], Call
 
         first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         rest = [each.replace(kind=each.KEYWORD_ONLY) for each in inspect.signature(kind).parameters.values()]
+        rest.sort(key=lambda each: each.name in names(Settings))  # what is the estimator's own comes first
         made: Any = init
         made.__signature__ = inspect.Signature([first, *rest])
         return init
@@ -108,7 +109,9 @@ def documented(kind: Any) -> Callable[[type[T]], type[T]]:
     def decorate(estimator: type[T]) -> type[T]:
         text, mark, attributes = (inspect.getdoc(estimator) or "").partition("Attributes:\n")
         shared = f"    {', '.join(names(Settings))}: see `confide.fit`."
-        estimator.__doc__ = f"{text}Args:\n{arguments(kind, names(Settings))}\n{shared}\n\n{mark}{attributes}"
+        estimator.__doc__ = (
+            f"{text.rstrip()}\n\nArgs:\n{arguments(kind, names(Settings))}\n{shared}\n\n{mark}{attributes}"
+        )
         return estimator
 
     return decorate

@@ -159,15 +159,48 @@ def objective_perturbation(
     """
     validation.one_of(METHODS, method=method)
     clip = None if clip is None else validation.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
-    if request.model.family is not None and request.model.family.outputs:
-        raise Refused(
-            f"{request.model.family.word} regression has several scores a record, for which no price is known: use fit"
-        )
-    shape = convexity.shape(request.model, clip)
+    request = release.convex(release.check(model, data, budget, key, ledger, dataset, records=records, secure=secure))
+    summary = _plan(request, method, regularisation, clip)
+    pure = _pure(method, budget)
+    whole = 0.0 if pure else (1 - release.SLACK) * budget.delta  # epsilons and deltas of both noises add up
+    hiding, size = summary.output_noise_scale, request.size
+    paid = release.pay(
+        request,
+        Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
+        summary,
+        released=RELEASED,
+        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.MODEL),
+        verbose=verbose,
+    )
+    objective = Objective(
+        model=request.model,
+        data=request.data,
+        present=request.table.present,
+        clip=clip,
+        regularisation=summary.regularisation,
+        tilt=noises.around(np.zeros(size), summary.noise_scale, paid.noise("slope"), spherical=pure, grid=FINE),
+    )
+    point = minimised(objective, summary.tolerance, size)
+    if hiding:
+        point = noises.around(point, hiding, paid.noise("output"), spherical=pure)
+    return release.posterior(request, paid, point[None])
+
+
+def _pure(method: Method, budget: Budget) -> bool:
+    return method == "chaudhuri2011" or budget.delta == 0
+
+
+def _plan(
+    request: release.Request, method: Method, regularisation: float | None, clip: float | None
+) -> ObjectiveSummary:
+    """The slope, the regularisation and the noise on the minimum that the budget pays for."""
+    family = request.model.family
+    if family is not None and family.outputs:
+        raise Refused(f"{family.word} regression has several scores a record, for which no price is known: use fit")
+    shape, budget, size = convexity.shape(request.model, clip), request.budget, request.size
     if method == "kifer2012":
         release.needs_delta(budget, "method='chaudhuri2011'")
-    pure = method == "chaudhuri2011" or budget.delta == 0
+    pure = _pure(method, budget)
     share = 1 - HIDING if method == "iyengar2019" else 1.0
     epsilon, delta = share * budget.epsilon, 0.0 if pure else share * (1 - release.SLACK) * budget.delta
 
@@ -176,17 +209,17 @@ def objective_perturbation(
             return spherical_scale(epsilon, strength, shape, budget.neighbours)
         return gaussian_scale(epsilon, delta, strength, shape, budget.neighbours)
 
-    strength = _strength(request, regularisation, epsilon, shape, scaled, request.size + 1.0 if pure else 1.0)
+    strength = _strength(request, regularisation, epsilon, shape, scaled, size + 1.0 if pure else 1.0)
     scale = scaled(strength)
-    spread = scale * math.sqrt(request.size + 1.0) if pure else scale
-    certified = tolerance(request.model, request.places, clip, strength, request.size, spread)
-    hiding = 0.0
+    spread = scale * math.sqrt(size + 1.0) if pure else scale
+    certified = tolerance(request.model, request.places, clip, strength, size, spread)
+    hiding = None
     if method == "iyengar2019":
         left = HIDING * budget.epsilon
         rate = left if pure else mu_of_epsilon(left, HIDING * (1 - release.SLACK) * budget.delta)
-        moved = 2 * (certified + scale / FINE * math.sqrt(request.size)) / strength
-        hiding = noises.wide(moved / rate, moved, request.size)
-    summary = release.describe(
+        moved = 2 * (certified + scale / FINE * math.sqrt(size)) / strength
+        hiding = noises.wide(moved / rate, moved, size) or None
+    return release.describe(
         ObjectiveSummary,
         request,
         method=method,
@@ -196,31 +229,9 @@ def objective_perturbation(
         regularisation=strength,
         prior_regularisation=shape.strong_convexity,
         noise_scale=scale,
-        output_noise_scale=hiding or None,
+        output_noise_scale=hiding,
         tolerance=certified,
     )
-    whole = 0.0 if pure else (1 - release.SLACK) * budget.delta  # epsilons and deltas of both noises add up
-    charged = release.pay(
-        request,
-        Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
-        summary,
-        released=RELEASED,
-        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.MODEL),
-        verbose=verbose,
-    )
-    slope = noises.around(np.zeros(request.size), scale, charged.noise("slope"), spherical=pure, grid=FINE)
-    objective = Objective(
-        model=request.model,
-        data=request.data,
-        present=request.table.present,
-        clip=clip,
-        regularisation=strength,
-        tilt=slope,
-    )
-    point = minimised(objective, certified, request.size)
-    if hiding:
-        point = noises.around(point, hiding, charged.noise("output"), spherical=pure)
-    return release.posterior(request, charged, point[None])
 
 
 def _strength(

@@ -41,7 +41,7 @@ from confide.models import convexity
 from confide.models.model import Model
 from confide.privacy.accountants.gdp import mu_of_epsilon
 from confide.privacy.budget import Budget
-from confide.privacy.events import SENSITIVITY, GaussianRelease, Release
+from confide.privacy.events import SENSITIVITY, Event, GaussianRelease, Release
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
@@ -81,8 +81,34 @@ def output_perturbation(
     """
     validation.one_of(("gaussian", "laplace"), noise=noise)
     clip = None if clip is None else validation.positive(clip=clip)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
-    shape = convexity.shape(request.model, clip)
+    request = release.convex(release.check(model, data, budget, key, ledger, dataset, records=records, secure=secure))
+    event, summary = _plan(request, noise, regularisation, clip)
+    spherical = noise == "laplace"
+    paid = release.pay(
+        request,
+        event,
+        summary,
+        released=RELEASED,
+        assumptions=(*((release.SPHERICAL,) if spherical else ()), release.MODEL),
+        verbose=verbose,
+    )
+    objective = Objective(
+        model=request.model,
+        data=request.data,
+        present=request.table.present,
+        clip=clip,
+        regularisation=summary.regularisation,
+    )
+    point = minimised(objective, summary.tolerance, request.size)
+    draw = noises.around(point, summary.noise_scale, paid.noise("output"), spherical=spherical)
+    return release.posterior(request, paid, draw[None])
+
+
+def _plan(
+    request: release.Request, noise: Distribution, regularisation: float | None, clip: float | None
+) -> tuple[Event, OutputSummary]:
+    """What is released, and the noise and the regularisation that the budget pays for."""
+    shape, budget = convexity.shape(request.model, clip), request.budget
     factor = SENSITIVITY[budget.neighbours]
     if noise == "gaussian":
         delta = release.needs_delta(budget, "noise='laplace'")
@@ -97,8 +123,6 @@ def output_perturbation(
     )
     certified = tolerance(request.model, request.places, clip, strength, request.size)
     moved = (shape.gradient_bound + 2 * certified) / strength
-    scale = noises.wide(moved / rate, moved, request.size)
-    event = GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate)
     summary = release.describe(
         OutputSummary,
         request,
@@ -107,23 +131,10 @@ def output_perturbation(
         gradient_bound=shape.gradient_bound,
         regularisation=strength,
         prior_regularisation=shape.strong_convexity,
-        noise_scale=scale,
+        noise_scale=noises.wide(moved / rate, moved, request.size),
         tolerance=certified,
     )
-    charged = release.pay(
-        request,
-        event,
-        summary,
-        released=RELEASED,
-        assumptions=(*(() if noise == "gaussian" else (release.SPHERICAL,)), release.MODEL),
-        verbose=verbose,
-    )
-    objective = Objective(
-        model=request.model, data=request.data, present=request.table.present, clip=clip, regularisation=strength
-    )
-    point = minimised(objective, certified, request.size)
-    draw = noises.around(point, scale, charged.noise("output"), spherical=noise == "laplace")
-    return release.posterior(request, charged, draw[None])
+    return GaussianRelease(mu=rate) if noise == "gaussian" else Release(epsilon=rate), summary
 
 
 def public_strength(request: release.Request, smoothness: float, variance: float) -> float:

@@ -21,7 +21,7 @@ import math
 import os
 import sys
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ from confide.models.inputs import Records, checked_data
 from confide.models.model import Model
 from confide.privacy.accountants.gdp import mu_of_epsilon
 from confide.privacy.budget import Budget
+from confide.privacy.events import NoisyVotes
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
@@ -97,16 +98,12 @@ def pate(
     validation.instance(Model, model=model)
     student = model if student is None else student
     validation.instance(Model, student=student)
-    for name, each in (("model", model), ("student", student)):
-        if each.kind != "classification" or each.predict is None:
-            raise Refused(f"{name} = {each.name} does not predict labels, and a vote needs labels: take a classifier")
     steps, learning_rate = validation.count(steps=steps), validation.positive(learning_rate=learning_rate)
     batch_size = None if batch_size is None else validation.count(batch_size=batch_size)
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure, convex=False)
+    request = release.check(model, data, budget, key, ledger, dataset, records=records, secure=secure)
+    _check_classifiers(model=model, student=student)
     rows = _public(model, student, request.table, public)
-    labels = _labels(model, request.data, rows)
-    if _labels(student, request.data, rows) != labels:
-        raise Refused(f"student tells other labels apart than the {labels} of the model: give one with as many")
+    labels = _labels(model, student, request.data, rows)
     delta = release.needs_delta(budget, "take objective_perturbation with method='chaudhuri2011'")
     threshold = None if threshold is None else validation.probability(one=True, threshold=threshold)
     mu = mu_of_epsilon(budget.epsilon, delta) * (1 - 1e-9)
@@ -131,28 +128,21 @@ def pate(
         learning_rate=lessons.learning_rate,
         student=[student.name, student.settings],
     )
-    paid = release.pay(
-        request,
-        event,
-        summary,
-        released=event.released(),
-        assumptions=(),
-        public=(rows,),
-        verbose=verbose,
-    )
-    order = np.asarray(jax.random.permutation(paid.key("order"), len(rows)))
-    order = order[: event.queries or event.answers]
-    votes = _votes(model, request, paid, count, lessons, rows[order])
-    chosen, labelled, noise_key = aggregation.answered(votes, event, threshold, paid.source)
-    summary = replace(paid.summary, labelled={"rows": order[chosen].tolist(), "labels": labelled.tolist()})
-    if event.figure_noise is not None:
-        figure = aggregation.figured(votes, event, threshold, paid.guarantee, noise_key)
-        summary = replace(summary, figure=figure)
+    released = event.released()
+    paid = release.pay(request, event, summary, released=released, assumptions=(), public=(rows,), verbose=verbose)
+    votes = _votes(model, request, paid, event, lessons, rows)
+    chosen, labelled, summary = _label(votes, event, paid)
     blank = np.zeros(len(rows), np.float32 if student.linear is not None else request.data[1].dtype)
     if verbose:
         print("\n".join(f"  {line}" for line in summary.outcome()), file=sys.stderr)
-    draws = _student(student, (rows, blank), order[chosen], labelled, event.answers, homework, paid.key("student"))
+    draws = _student(student, (rows, blank), chosen, labelled, event.answers, homework, paid.key("student"))
     return Posterior(draws=draws, guarantee=paid.guarantee, plan=summary.to_json(), model=student)
+
+
+def _check_classifiers(**models: Model) -> None:
+    for name, each in models.items():
+        if each.kind != "classification" or each.predict is None:
+            raise Refused(f"{name} = {each.name} does not predict labels, and a vote needs labels: take a classifier")
 
 
 def _public(model: Model, student: Model, table: Records, public: Any) -> np.ndarray:
@@ -171,8 +161,16 @@ def _public(model: Model, student: Model, table: Records, public: Any) -> np.nda
     return rows
 
 
-def _labels(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
-    """How many labels a classifier tells apart, from shapes alone."""
+def _labels(model: Model, student: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
+    """How many labels both tell apart."""
+    labels = _told_apart(model, data, rows)
+    if _told_apart(student, data, rows) != labels:
+        raise Refused(f"student tells other labels apart than the {labels} of the model: give one with as many")
+    return labels
+
+
+def _told_apart(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
+    """How many labels a classifier has, from shapes alone."""
     example = (np.zeros((1, *rows.shape[1:]), rows.dtype), np.zeros(1, data[1].dtype))
 
     def predicted() -> Any:
@@ -195,14 +193,40 @@ def _teachers(records: int, enough: int, given: int | None) -> int:
     return given
 
 
+class Votes(NamedTuple):
+    """What the teachers say of public rows, in the order in which those are looked at. Private."""
+
+    order: np.ndarray  # of the public rows
+    counts: np.ndarray  # (rows, labels)
+
+
 def _votes(
-    model: Model, request: release.Request, paid: Paid[Any], count: int, lessons: Lessons, rows: np.ndarray
-) -> np.ndarray:
-    """Train the teachers and count their votes. Private."""
+    model: Model,
+    request: release.Request,
+    paid: Paid[VotesSummary],
+    event: NoisyVotes,
+    lessons: Lessons,
+    rows: np.ndarray,
+) -> Votes:
+    """Train the teachers and count their votes."""
+    count = paid.summary.teachers
+    order = np.asarray(jax.random.permutation(paid.key("order"), len(rows)))[: event.queries or event.answers]
     assignment = ensemble.assigned(request.places, count, paid.key("teachers"))
     parts = ensemble.parted(assignment, request.table.present, count)
     learnt = ensemble.taught(model, request.data, parts, lessons, paid.key("lessons"))
-    return ensemble.counts(model, learnt, rows)
+    return Votes(order, ensemble.counts(model, learnt, rows[order]))
+
+
+def _label(votes: Votes, event: NoisyVotes, paid: Paid[VotesSummary]) -> tuple[np.ndarray, np.ndarray, VotesSummary]:
+    """Which public rows are answered, with which labels; and the summary, which tells both."""
+    threshold = paid.summary.threshold
+    answered, labels, noise_key = aggregation.answered(votes.counts, event, threshold, paid.source)
+    chosen = votes.order[answered]
+    summary = replace(paid.summary, labelled={"rows": chosen.tolist(), "labels": labels.tolist()})
+    if event.figure_noise is not None:
+        figure = aggregation.figured(votes.counts, event, threshold, paid.guarantee, noise_key)
+        summary = replace(summary, figure=figure)
+    return chosen, labels, summary
 
 
 def _student(

@@ -6,7 +6,7 @@ Everything is checked here and paid for by `spend`, as in `confide.fit`. After t
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import jax
@@ -39,7 +39,7 @@ SPHERICAL = "The noise points in a uniform direction, and its length has a Gamma
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A checked request; every row of the data is within the norm bound of the model, where it has one."""
+    """What was asked, checked."""
 
     model: Model
     table: Records
@@ -72,7 +72,7 @@ class Request:
         return (self.data[0].shape[1] + self.model.linear.intercept) * int(np.prod(self.model.linear.outputs))
 
 
-def checked(
+def check(
     model: Model,
     data: Any,
     budget: Budget,
@@ -82,8 +82,8 @@ def checked(
     *,
     records: int | None,
     secure: bool,
-    convex: bool = True,
 ) -> Request:
+    """The request; refused, unspent, where it cannot be met."""
     validation.instance(Budget, budget=budget)
     validation.instance(bool, secure=secure)
     if secure and key is not None:
@@ -91,9 +91,13 @@ def checked(
     account = charges.opened(ledger, dataset, budget.neighbours)
     source = noises.SecureSource() if secure else noises.derived(noises.as_key(key), "release")
     table = placed(model, data, records)
-    if convex:
-        model, table = convexity.prepared(model, table)
     return Request(model=model, table=table, budget=budget, account=account, key=Key(source, key is not None))
+
+
+def convex(request: Request) -> Request:
+    """With a convex model, and rows within its norm bound; refused where the model is none."""
+    model, table = convexity.prepared(request.model, request.table)
+    return replace(request, model=model, table=table)
 
 
 def needs_delta(budget: Budget, remedy: str) -> float:

@@ -48,6 +48,7 @@ import numpy as np
 from confide import models, validation
 from confide.inference.baselines import release
 from confide.inference.posterior import Posterior
+from confide.inference.spend import Paid
 from confide.inference.summaries.releases import StatisticsSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
@@ -227,35 +228,39 @@ def sufficient_statistics_regression(
     outcome_bound = validation.positive(outcome_bound=outcome_bound)
     validation.one_of(("model", "estimated"), residual=residual)
     draws, square = validation.count(draws=draws), residual == "estimated"
-    request = release.checked(model, data, budget, key, ledger, dataset, records=records, secure=secure)
+    request = release.convex(release.check(model, data, budget, key, ledger, dataset, records=records, secure=secure))
     mu = mu_of_epsilon(budget.epsilon, release.needs_delta(budget, "a baseline with spherical noise")) * (1 - 1e-9)
     moved, columns = sensitivity(budget.neighbours, square, request.places), request.size + 1
-    scale = noises.wide(moved / mu, moved, columns * (columns + 1) // 2)
     summary = release.describe(
         StatisticsSummary,
         request,
         method="noise-aware",
         outcome_bound=outcome_bound,
         residual=residual,
-        noise_scale=scale,
+        noise_scale=noises.wide(moved / mu, moved, columns * (columns + 1) // 2),
         draws=draws,
     )
-    charged = release.pay(
+    paid = release.pay(
         request,
         GaussianRelease(mu=mu, neighbours=budget.neighbours),
         summary,
         released="the noisy statistics, every draw, and anything computed from them",
         verbose=verbose,
     )
-    x, y = request.data
+    found = _release(request, paid, square)
+    words = np.asarray(jax.random.key_data(paid.key("draws")))
+    drawn, fitted = _drawn(found, request.model, outcome_bound, draws, np.random.default_rng(words))
+    return release.posterior(request, paid, drawn, fitted)
+
+
+def _release(request: release.Request, paid: Paid[StatisticsSummary], square: bool) -> Statistics:
+    """The noisy statistics."""
+    (x, y), summary, bound = request.data, paid.summary, convexity.longest(request.model)
     if request.model.linear is not None and request.model.linear.intercept:
         x = np.concatenate([x, request.table.present[:, None].astype(np.float32)], axis=1)  # of nobody nothing
-    bound = convexity.longest(request.model)
-    flat = noises.around(summed(x, y, bound, outcome_bound, square), scale, charged.noise("statistics"))
-    found = unpacked(flat, request.records, scale, bound, outcome_bound, square)
-    words = np.asarray(jax.random.key_data(charged.key("draws")))
-    drawn, fitted = _drawn(found, request.model, outcome_bound, draws, np.random.default_rng(words))
-    return release.posterior(request, charged, drawn, fitted)
+    exact = summed(x, y, bound, summary.outcome_bound, square)
+    flat = noises.around(exact, summary.noise_scale, paid.noise("statistics"))
+    return unpacked(flat, request.records, summary.noise_scale, bound, summary.outcome_bound, square)
 
 
 def _drawn(

@@ -193,11 +193,12 @@ class Watch:
             size = x.shape[-1] + 1
             return np.zeros(size * (size + 1) // 2 - (not square))
 
-        def votes(model, request, paid, count, lessons, rows):
+        def votes(model, request, paid, event, lessons, rows):
             watch.given("teachers", (request.data, request.table.present), request.places)
-            watch.shown["teachers settings"] = repr((count, lessons, request.records))
+            watch.shown["teachers settings"] = repr((paid.summary.teachers, event, lessons, request.records))
             watch.given("public", rows, -1)
-            return np.zeros((len(rows), PATE._labels(model, request.data, rows)), np.int64)
+            order = np.arange(len(rows))[: event.queries or event.answers]
+            return PATE.Votes(order, np.zeros((len(order), PATE._told_apart(model, request.data, rows)), np.int64))
 
         for module in ("output_perturbation", "objective_perturbation"):
             monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimised", minimised)

@@ -17,7 +17,7 @@ the Poisson.
 
 To add a family, write its class here, put it into `FAMILIES`, and give it a constructor in `confide.models.glm`:
 samplers, baselines, files, reports and predictions follow. One of counts gets an estimator in two lines as well
-(`confide.app.count_estimators`).
+(`confide.app.estimators.regression`).
 """
 
 from __future__ import annotations

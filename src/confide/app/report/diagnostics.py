@@ -10,6 +10,7 @@ import numpy as np
 from confide.app.report.effects import AGREED, ENOUGH, Effect, Group
 from confide.inference import summaries
 from confide.inference.posterior import Posterior
+from confide.models import families
 
 Told = tuple[list[str], list[str]]  # warnings, and everything else
 REMEDY = "A longer run needs a larger budget or a smaller clip, not more steps."
@@ -88,7 +89,8 @@ def _clipping(plan: dict[str, Any]) -> list[str]:
     bound = plan.get("norm_bound")
     if plan.get("clip") is None or bound is None:
         return []
-    longest = {"logistic_regression": 1.0, "softmax_regression": math.sqrt(2)}.get(plan["model"], math.inf) * bound
+    family = families.BY_NAME.get(plan["model"])
+    longest = math.inf if family is None else family.residual_bound * bound
     if plan["clip"] >= longest * (1 - 1e-9):
         return [f"No gradient can be longer than {longest:.3g}, and the clip is {plan['clip']:.3g}: nothing was cut."]
     bent = (

@@ -18,7 +18,7 @@ Then the whole run keeps the promise of the limit for every record, however the 
   An order that is chosen afterwards, for each record the best, would not be covered.
 
 In floating point a record can also change how the sum of all others is rounded, as long as it takes part and after: a
-little is added to its norm for the one, and kept free of its limit for the other (`confide.mechanism.observers`).
+little is added to its norm for the one, and kept free of its limit for the other (`mechanism.individual_filter`).
 
 The others' costs are functions of the outputs and of their own records, so record i has no say in who else is left out.
 Costs, epsilons of single persons and the number of those left out are functions of the records, and none is released.

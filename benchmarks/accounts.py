@@ -88,7 +88,9 @@ def individual(keys=3):
         scores, spent, out = [], [], []
         for key in range(keys):
             asked_for = Asked(accounts=Accounts(individual=wanted), **asked)
-            planned = stochastic.planned(model, (split.x, split.y), BUDGET, confide.sgld(), asked_for, noise.as_key(0))
+            planned = stochastic.make_plan(
+                model, (split.x, split.y), BUDGET, confide.sgld(), asked_for, noise.as_key(0)
+            )
             draws = planned.job.execute((split.x, split.y), jax.random.key(key))
             scores.append(_scores(draws[0], split))
             if wanted is not None:

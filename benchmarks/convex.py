@@ -52,7 +52,7 @@ def speed():
     y = (rng.random(len(x)) < 0.3).astype(np.float32)
     budget, asked = confide.Budget(epsilon=1.0, delta=1e-5), Asked(steps=LOOP)
     model = confide.models.logistic_regression(109, norm_bound=1.0)
-    job = plans.planned(model, (x, y), budget, confide.langevin(), asked, jax.random.key(0)).job
+    job = plans.make_plan(model, (x, y), budget, confide.langevin(), asked, jax.random.key(0)).job
 
     @jax.jit
     def products(w, x, y):

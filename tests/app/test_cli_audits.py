@@ -163,7 +163,7 @@ def test_rows_that_differ_anyhow_refute_the_claim_and_it_says_so(call, home):
 
 
 def test_the_verdict_is_printed_when_a_run_ends(made, home, capsys):
-    cli.runs._written(run_folder.load("run")[0], Path("run"), as_json=False)
+    cli.runs._print_files(run_folder.load("run")[0], Path("run"), as_json=False)
     printed = capsys.readouterr().out
     assert "200 canaries were guessed at" in printed
     assert printed.endswith("Next: confide report run\n")
@@ -280,7 +280,7 @@ def test_regressions_have_losses_too(tmp_path, monkeypatch):
     run_folder.fit(
         Request(data="in.csv", schema=schema, out="run", epsilon=2.0, delta=1e-4, steps=100, key=1), verbose=False
     )
-    found = finished.finished("run", "in.csv", "out.csv")
+    found = finished.attack_run("run", "in.csv", "out.csv")
     assert found.shown == ()
     assert len(found.audit.scores.members) == 60
     assert 0.3 < found.audit.scores.auc < 0.7

@@ -21,7 +21,7 @@ import confide
 import confide.inference.fitting
 from confide import PrivateLinearRegression, PrivateLogisticRegression, PrivateSoftmaxClassifier, Refused
 from confide.app.estimators.linear import REPEATERS
-from confide.data.bounds import checked_bounds
+from confide.data.bounds import check_bounds
 
 RNG = np.random.default_rng(0)
 N = 400
@@ -456,7 +456,7 @@ def test_clones_carry_every_setting_and_nothing_learnt(ill, patients):
 
 
 def test_bounds_give_their_line_back():
-    bounds = checked_bounds(([0, -5], [10, 5]), "bounds", 2)
+    bounds = check_bounds(([0, -5], [10, 5]), "bounds", 2)
     x, weights = np.array([[2.0, -1.0], [9.0, 4.0]]), np.array([3.0, -2.0, 0.5])
     slopes, intercept = bounds.line(weights)
     assert np.allclose(x @ slopes + intercept, bounds.scaled(x) @ weights[:2] + weights[2])

@@ -84,7 +84,7 @@ def audited(home):
     run = with_canaries(home, "audited", 0.6)
     with (home / "others.csv").open("w", newline="") as file:
         csv.writer(file).writerows([HEADER, *rows(250, seed=5)])
-    found = finished.finished(run, home / "patients.csv", home / "others.csv", drop_overlap=True)
+    found = finished.attack_run(run, home / "patients.csv", home / "others.csv", drop_overlap=True)
     finished.save(found, finished.place(run))
     return report.write(run, audit=home / "audited-audit.json")
 
@@ -175,7 +175,7 @@ def test_names_from_the_table_are_text(pages):
 
 def test_what_it_says_is_what_was_computed(home, pages):
     posterior, schema = run_folder.load(home / "run")
-    made = report.gathered(posterior, schema)
+    made = report.gather(posterior, schema)
     weights = posterior.draws["weights"].reshape(-1, len(schema.features)).astype(np.float64)
     (group,) = made.groups
     by_name = {effect.name: effect for effect in group.effects}
@@ -240,8 +240,8 @@ def test_an_audit_by_rows_is_kept_out_of_what_may_be_published(home, pages):
 def test_what_an_audit_shows_is_what_was_found(home, apart, colour):
     """By canaries alone, which may be published."""
     posterior, schema = run_folder.load(with_canaries(home, f"apart-{apart:g}", apart))
-    audit, made = confide.audit(posterior), report.gathered(posterior, schema)
-    (shown,), text = made.evidence, report.rendered(made)
+    audit, made = confide.audit(posterior), report.gather(posterior, schema)
+    (shown,), text = made.evidence, report.render(made)
     assert not made.confidential
     assert ("Do not publish this run" in text) == made.refuted == (colour == "bad")
     assert ("which may be published" in text) != made.refuted
@@ -306,7 +306,7 @@ def test_a_ledger_without_the_charge_of_the_run_is_refused(home, tmp_path):
 
 def test_several_chains_and_labels(home, pages):
     posterior, schema = run_folder.load(home / "stages")
-    made = report.gathered(posterior, schema)
+    made = report.gather(posterior, schema)
     assert [group.name for group in made.groups] == ["I", "II", "III", "IV"]
     assert all(effect.r_hat is not None for group in made.groups for effect in group.effects)
     weights = posterior.draws["weights"].astype(np.float64)
@@ -318,7 +318,7 @@ def test_several_chains_and_labels(home, pages):
 def test_a_run_without_a_guarantee_has_no_report(home):
     posterior, schema = run_folder.load(home / "run")
     with pytest.raises(Refused, match="no guarantee"):
-        report.gathered(replace(posterior, guarantee=None), schema)
+        report.gather(replace(posterior, guarantee=None), schema)
     shutil.copytree(home / "run", home / "broken")
     (Path(home) / "broken" / "schema.toml").unlink()
     with pytest.raises(Refused, match="does not hold a run"):

@@ -98,11 +98,11 @@ def test_the_whole_way_of_arrays(folder, call):
     assert "the list of classes are public" in page
     found = call("confide audit run --members images.npz --nonmembers photos")
     assert "every row has a missing value and counts as absent" in found
-    made = report.gathered(posterior, described)
+    made = report.gather(posterior, described)
     assert made.checked
     assert made.groups == []
     assert "8 made-up images" in made.diagnostics[0]
-    assert predictive.predicted(posterior, described).shape == (1, 10, 8)
+    assert predictive.predict_images(posterior, described).shape == (1, 10, 8)
     content = b"".join(path.read_bytes() for path in Path("run").iterdir())
     assert x[0].tobytes() not in content
     assert str(folder).encode() not in content
@@ -111,7 +111,7 @@ def test_the_whole_way_of_arrays(folder, call):
 def test_classes_are_declared_and_said(folder):
     """A class that nobody has is a class all the same: the model is the same whoever is there."""
     asked = Request(data="images.npz", classes=("a", "b", "c"), out="run", epsilon=1.0, delta=1e-5, model="softmax")
-    described, (x, y), present, records = run_records.prepared(asked)
+    described, (x, y), present, records = run_records.prepare(asked)
     assert present.all()
     assert records == 60
     assert described.classes == ("a", "b", "c")
@@ -374,8 +374,8 @@ def test_bad_images_are_refused_in_one_line_and_leave_no_trace(name, folder, cal
 def test_images_of_another_shape_are_not_predicted(folder):
     described = image_schema.Pictures(shape=(9, 9, 1), classes=("a", "b"), flattened=False)
     with pytest.raises(Refused, match=r"shape \(8, 8, 1\), and the run is of \(9, 9, 1\)"):
-        confide.data.image_files.encoded(described, Path("images.npz"))
-    assert confide.data.image_files.encoded(
+        confide.data.image_files.encode(described, Path("images.npz"))
+    assert confide.data.image_files.encode(
         image_schema.Pictures(shape=(8, 8, 1), classes=("a", "b"), flattened=True), Path("images.npz")
     ).x.shape == (60, 64)
 

@@ -124,9 +124,9 @@ def test_an_uncorrected_maximum_would_not_pass():
     generator = np.random.default_rng(13)
     wrong = 0
     for _ in range(300):
-        scores, inside = bounds.joined(*gaussian_scores(generator, 120, 0.0), generator)
+        scores, inside = bounds.join(*gaussian_scores(generator, 120, 0.0), generator)
         wrong += any(
-            one_run.largest_epsilon(bounds.guessed(scores, inside, made), DELTA, 0.05) > 0 for made in range(6, 121, 3)
+            one_run.largest_epsilon(bounds.guess(scores, inside, made), DELTA, 0.05) > 0 for made in range(6, 121, 3)
         )
     assert wrong > allowed(300, 0.05)
 

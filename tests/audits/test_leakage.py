@@ -54,7 +54,7 @@ def found(*arguments, key=0, **more):
 
 def check_distances(gradients, distances, side="train"):
     """They are between these gradients (key 0), of which each is looked at once."""
-    pairs = leakage.disjoint(noise.derived(noise.as_key(0), side), len(gradients), 2000, side)
+    pairs = leakage.disjoint(noise.derive_key(noise.as_key(0), side), len(gradients), 2000, side)
     assert np.array_equal(np.sort(pairs, axis=None), np.arange(len(gradients)))
     expected = np.linalg.norm(gradients[pairs[:, 0]] - gradients[pairs[:, 1]], axis=1)
     np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-5)
@@ -129,7 +129,7 @@ def test_p_values_are_uniform_where_nothing_was_learnt():
     """300 comparisons of 60 pairs with 60; each assertion fails for one seed in a thousand."""
     result = found(LOGISTIC, records(36_000, 2), records(36_000, 3), pairs=18_000)
     blocks = [side.reshape(300, 60) for side in (result.train_distances, result.test_distances)]
-    tests = [leakage.compared(one, two) for one, two in zip(*blocks, strict=True)]
+    tests = [leakage.compare(one, two) for one, two in zip(*blocks, strict=True)]
     low, high = stats.binom.ppf([0.0005, 0.9995], 300, 0.05)
     for p in ([test.mean_p for test in tests], [test.spread_p for test in tests]):
         assert stats.kstest(p, "uniform").pvalue > 1e-3
@@ -142,7 +142,7 @@ def test_pairs_that_share_records_would_make_it_cry_wolf():
     alarms, rng = 0, np.random.default_rng(0)
     for _ in range(100):
         one, two = (np.abs(side[i] - side[j]) for side in rng.normal(size=(2, 40)))
-        alarms += leakage.compared(one, two).mean_p < 0.05
+        alarms += leakage.compare(one, two).mean_p < 0.05
     assert alarms > 45
 
 
@@ -176,8 +176,8 @@ def test_the_smallest_difference_that_is_noticed():
     for _ in range(200):
         one, two = rng.normal(5.0, 1.0, 50), rng.normal(5.0, 2.0, 80)
         gap = math.sqrt(1.0 / 50 + 4.0 / 80) / math.sqrt(one.var(ddof=1) / 50 + two.var(ddof=1) / 80)
-        difference = leakage.compared(one, two).detectable * gap  # with the true spreads in place of the measured
-        noticed += leakage.compared(one + difference, two).mean_p < 0.05
+        difference = leakage.compare(one, two).detectable * gap  # with the true spreads in place of the measured
+        noticed += leakage.compare(one + difference, two).mean_p < 0.05
     low, high = stats.binom.ppf([0.0005, 0.9995], 200, 0.8)
     assert low <= noticed <= high
 
@@ -185,10 +185,10 @@ def test_the_smallest_difference_that_is_noticed():
 def test_both_tests_against_scipy():
     rng = np.random.default_rng(0)
     one, two = rng.gamma(2.0, size=50), rng.gamma(3.0, size=70)
-    result = leakage.compared(one, two)
+    result = leakage.compare(one, two)
     assert result.mean_p == pytest.approx(stats.ttest_ind(one, two, equal_var=False).pvalue, rel=1e-9)
     assert result.spread_p == pytest.approx(stats.levene(one, two).pvalue, rel=1e-9)
-    flat = leakage.compared(np.tile([0.0, 1.0], 20), np.tile([1.0, 2.0], 20))  # deviations that do not vary
+    flat = leakage.compare(np.tile([0.0, 1.0], 20), np.tile([1.0, 2.0], 20))  # deviations that do not vary
     assert flat.spread_p == 1.0
     assert flat.mean_p < 1e-6
 

@@ -87,13 +87,13 @@ def test_the_folder_comes_before_the_variable_and_that_before_the_cache(elsewher
     for path in paths:
         assert download.find("abalone", "abalone.data", folder) == path
         path.unlink()
-    assert download.held("abalone", ("abalone.data",), folder) is None
+    assert download.find_held("abalone", ("abalone.data",), folder) is None
 
 
 def test_the_place_comes_before_the_format(elsewhere, tmp_path):
     place(elsewhere, "cifar10", "labels.npz", b"")
     first = place(tmp_path / "folder", "cifar10", "cifar-10-binary.tar.gz", b"")
-    assert download.held("cifar10", ("labels.npz", "cifar-10-binary.tar.gz"), tmp_path / "folder") == first
+    assert download.find_held("cifar10", ("labels.npz", "cifar-10-binary.tar.gz"), tmp_path / "folder") == first
 
 
 def test_a_folder_that_is_not_there_is_refused(elsewhere, tmp_path, monkeypatch):

@@ -110,9 +110,9 @@ def test_numbers_go_to_the_unit_interval_and_back():
     log = Column(name="b", kind="numeric", low=0, high=99_999, scale="log")
     for column, middle in ((plain, 10.0), (log, math.sqrt(100_000) - 1)):
         inside = np.linspace(column.low, column.high, 7)
-        assert np.allclose(encoding.unscaled(column, encoding.scaled(column, inside)), inside)
-        assert np.allclose(encoding.scaled(column, np.array([middle])), 0)
-        assert encoding.scaled(column, np.array([-1e9, 1e9])).tolist() == [-1, 1]
+        assert np.allclose(encoding.unscale(column, encoding.scale(column, inside)), inside)
+        assert np.allclose(encoding.scale(column, np.array([middle])), 0)
+        assert encoding.scale(column, np.array([-1e9, 1e9])).tolist() == [-1, 1]
 
 
 def test_records_with_missing_values_can_be_left_out():
@@ -290,7 +290,7 @@ def test_what_is_ignored_because_of_the_records_is_learnt_from_them(tmp_path):
     public = re.sub(r"\[columns\.(age|ill)\]([^\[]*?)learnt = true", r"[columns.\1]\2", same.toml)
     asked = request.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
     with pytest.raises(Refused, match="learnt = true in site"):
-        run_records.prepared(asked)
+        run_records.prepare(asked)
     said = " ".join(run_folder._assumptions(schema.loads(public).aimed(), asked))
     assert "or that they are ignored, were taken from the records themselves" in said
     assert "NOT counted in epsilon: site." in said

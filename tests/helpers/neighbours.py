@@ -174,7 +174,7 @@ class Watch:
             watch.shown["histogram"] = (counts.shape, scale)
             return np.zeros(counts.shape)
 
-        monkeypatch.setattr(noise, "counted", histogram)
+        monkeypatch.setattr(noise, "noisy_counts", histogram)
         monkeypatch.setattr(run, "execute", stepping)
         monkeypatch.setattr(SampleJob, "execute", drawing)
 

@@ -15,23 +15,23 @@ from confide.privacy.events import base
 
 def no_noise(patch, own: int = 5) -> None:
     """On the model's own parameters; those of canaries have all of it."""
-    honest = noise.added
-    patch.setattr(noise, "added", lambda total, scale, units: honest(total, scale, units.at[:own].set(0)))
+    honest = noise.add_noise
+    patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale, units.at[:own].set(0)))
 
 
 def half_the_noise(patch) -> None:
-    honest = noise.added
-    patch.setattr(noise, "added", lambda total, scale, units: honest(total, scale / 2, units))
+    honest = noise.add_noise
+    patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale / 2, units))
 
 
 def one_parameter(patch) -> None:
     """One of them has a tenth less noise."""
-    honest = noise.added
+    honest = noise.add_noise
 
     def added(total, scale, units):
         return honest(total, scale, units.at[1].set(jnp.round(0.9 * units[1])))
 
-    patch.setattr(noise, "added", added)
+    patch.setattr(noise, "add_noise", added)
 
 
 def unclipped(patch, factor: float = 100.0) -> None:
@@ -89,30 +89,30 @@ def missing_two(patch) -> None:
 
 def uniform_noise(patch) -> None:
     """Of the same variance."""
-    honest = noise.added
+    honest = noise.add_noise
 
     def added(total, scale, units):
         flat = math.sqrt(12) * (jax.scipy.special.ndtr(units / noise.GRID) - 0.5)
         return honest(total, scale, jnp.round(flat * noise.GRID))
 
-    patch.setattr(noise, "added", added)
+    patch.setattr(noise, "add_noise", added)
 
 
 def off_the_grid(patch) -> None:
     """Nothing is rounded, as where noise is added in floating point."""
-    patch.setattr(noise, "added", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
+    patch.setattr(noise, "add_noise", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
 
 
 def _units(patch, change) -> None:
     """change(units of a block, chain, block, those of another (chain, block))"""
-    honest = noise.drawn_units
+    honest = noise.draw_units
 
     def drawn(source, chain, block, shape, *more):
         if len(shape) != 2:
             return honest(source, chain, block, shape, *more)
         return change(chain, block, lambda chain, block: honest(source, chain, block, shape, *more))
 
-    patch.setattr(noise, "drawn_units", drawn)
+    patch.setattr(noise, "draw_units", drawn)
 
 
 def one_step(patch, step: int, factor: float) -> None:
@@ -149,7 +149,7 @@ def equal_blocks(patch) -> None:
 
 def short_keys(patch, number: int) -> None:
     """There are so many keys, and no more."""
-    honest = noise.drawn_units
+    honest = noise.draw_units
 
     def drawn(source, chain, block, shape, *more):
         if not isinstance(source, jax.Array):
@@ -158,7 +158,7 @@ def short_keys(patch, number: int) -> None:
         word = int.from_bytes(hashlib.sha256(words).digest()[:8], "little") % number
         return honest(noise.as_key(word), chain, block, shape, *more)
 
-    patch.setattr(noise, "drawn_units", drawn)
+    patch.setattr(noise, "draw_units", drawn)
 
 
 def _again(patch, hit, factor: float) -> None:

@@ -19,7 +19,7 @@ from confide.inference.baselines import (
     sufficient_statistics_regression,
 )
 from confide.inference.baselines import sufficient_statistics as statistics
-from confide.inference.baselines.minimum import Objective, minimised
+from confide.inference.baselines.minimum import Objective, minimise
 from confide.mechanism import noise as noises
 from confide.mechanism.exact_rounding import FINE
 from confide.models import (
@@ -55,7 +55,7 @@ def minimum_of(model, data, regularisation, clip=None, tilt=0.0, tolerance=1e-9)
     problem = Objective(
         model=model, data=(np.asarray(x), np.asarray(y)), clip=clip, regularisation=regularisation, tilt=tilt
     )
-    return minimised(problem, tolerance, x.shape[1] * problem.outputs)
+    return minimise(problem, tolerance, x.shape[1] * problem.outputs)
 
 
 # The minimum.
@@ -87,7 +87,7 @@ def test_gradient_is_the_models_and_its_minimum_is_certified(model, labels, clip
     expected = (x.astype(np.float64).T @ residual).ravel() + 2.0 * theta
     np.testing.assert_allclose(problem.gradient(theta), expected, rtol=1e-10, atol=1e-9)
     allowed = minimum.tolerance(model, len(x), clip, 2.0, theta.size)
-    found = minimised(problem, allowed, theta.size)
+    found = minimise(problem, allowed, theta.size)
     assert np.linalg.norm(problem.gradient(found)) <= allowed < 1e-8
     vector = np.random.default_rng(1).normal(size=theta.size)
     numerical = (problem.gradient(theta + 1e-6 * vector) - problem.gradient(theta - 1e-6 * vector)) / 2e-6
@@ -524,8 +524,8 @@ def test_statistics_of_neighbours_move_no_further_than_claimed(relation, square)
             x[1], y[:] = x[0], (1.0, -1.0)
         elif trial % 3 == 1:
             x[1], y[:] = np.cross(x[0], [0.0, 0.0, 1.0]), (1.0, 0.0)
-        alone = statistics.summed(2 * x[:1], 3 * y[:1], 2.0, 3.0, square)
-        other = statistics.summed(2 * x[1:], 3 * y[1:], 2.0, 3.0, square) if relation == "replace-one" else 0.0
+        alone = statistics.sum_statistics(2 * x[:1], 3 * y[:1], 2.0, 3.0, square)
+        other = statistics.sum_statistics(2 * x[1:], 3 * y[1:], 2.0, 3.0, square) if relation == "replace-one" else 0.0
         moved = np.linalg.norm(alone - other)
         assert moved <= claim
         furthest = max(furthest, moved / claim)
@@ -533,14 +533,14 @@ def test_statistics_of_neighbours_move_no_further_than_claimed(relation, square)
 
 
 def test_statistics_are_unpacked_as_they_were_packed():
-    flat_statistics = statistics.summed(0.1 * X, OUTCOMES.clip(-1, 1), 2.0, 1.0, True)
-    found = statistics.unpacked(flat_statistics, 500, 1.0, 2.0, 1.0, True)
+    flat_statistics = statistics.sum_statistics(0.1 * X, OUTCOMES.clip(-1, 1), 2.0, 1.0, True)
+    found = statistics.unpack(flat_statistics, 500, 1.0, 2.0, 1.0, True)
     rows, outcomes = (0.1 * X).astype(np.float64), OUTCOMES.clip(-1, 1).astype(np.float64)
     np.testing.assert_allclose(found.matrix, rows.T @ rows, rtol=1e-5)
     np.testing.assert_allclose(found.vector, rows.T @ outcomes, rtol=1e-4)
     assert found.square == pytest.approx(outcomes @ outcomes, rel=1e-5)
     noise = noises.around(np.zeros((4000, 10)), 1.0, noises.as_key(1))
-    drawn = statistics.unpacked(noise, 500, 1.0, 2.0, 3.0, True)
+    drawn = statistics.unpack(noise, 500, 1.0, 2.0, 3.0, True)
     assert np.std(drawn.matrix[:, 0, 0]) == pytest.approx(drawn.matrix_scale, rel=0.06)
     assert np.std(drawn.matrix[:, 0, 1]) == pytest.approx(drawn.matrix_scale / math.sqrt(2), rel=0.06)
     assert np.std(drawn.vector) == pytest.approx(drawn.vector_scale, rel=0.06)
@@ -552,7 +552,7 @@ def test_statistics_are_unpacked_as_they_were_packed():
 
 
 def test_without_noise_it_is_the_exact_posterior():
-    exact = statistics.unpacked(statistics.summed(X, OUTCOMES, 8.0, 8.0, False), 500, 1e-9, 8.0, 8.0, False)
+    exact = statistics.unpack(statistics.sum_statistics(X, OUTCOMES, 8.0, 8.0, False), 500, 1e-9, 8.0, 8.0, False)
     found = statistics.coefficients(exact, 0.25, 1.0)
     rows = X.astype(np.float64)
     covariance = np.linalg.inv(rows.T @ rows / 0.25 + np.eye(3))
@@ -562,7 +562,7 @@ def test_without_noise_it_is_the_exact_posterior():
 
 def test_where_noise_drowns_the_data_the_prior_remains():
     noise = noises.around(np.zeros((300, 9)), 1e4, noises.as_key(2))
-    found = statistics.coefficients(statistics.unpacked(noise, 10, 1e4, 1.0, 1.0, False), 0.1, 0.7)
+    found = statistics.coefficients(statistics.unpack(noise, 10, 1e4, 1.0, 1.0, False), 0.1, 0.7)
     assert np.all(np.isfinite(found.mean))
     widths = np.sqrt(np.diagonal(found.covariance, axis1=-2, axis2=-1))
     assert 0.4 < np.median(widths) <= 0.7 * (1 + 1e-6)
@@ -596,11 +596,11 @@ def test_intervals_cover_at_their_rate_where_plug_in_intervals_do_not(dimension,
     x, y, theta = simulated(dimension, theta_scale, residual_scale, 11)
     bound = 3 * math.hypot(theta_scale, residual_scale)
     for square in (False, True):
-        exact = statistics.summed(x, y, 1.0, bound, square)
+        exact = statistics.sum_statistics(x, y, 1.0, bound, square)
         for epsilon in (0.1, 1.0):
             scale = statistics.sensitivity("add-remove", square, 1000) / mu_of_epsilon(epsilon, 1e-5)
             noisy = noises.around(exact, scale, noises.as_key(3))
-            found = statistics.unpacked(noisy, 1000, scale, 1.0, bound, square)
+            found = statistics.unpack(noisy, 1000, scale, 1.0, bound, square)
             assert covered(statistics.plug_in(found, residual_scale**2, theta_scale), theta) < 0.65
             if not square:
                 assert 0.87 <= covered(statistics.coefficients(found, residual_scale**2, theta_scale), theta) <= 0.93
@@ -617,10 +617,10 @@ def test_intervals_cover_a_fixed_truth(theta):
     """The same coefficients in all 500 datasets, under a prior of scale 1."""
     x, y, drawn = simulated(len(theta), 1.0, 0.3, 12)
     y = y + (x @ (np.array(theta) - drawn)[..., None])[..., 0]
-    exact = statistics.summed(x, y, 1.0, 2.5, False)
+    exact = statistics.sum_statistics(x, y, 1.0, 2.5, False)
     for epsilon in (0.1, 1.0):
         scale = statistics.sensitivity("add-remove", False, 1000) / mu_of_epsilon(epsilon, 1e-5)
-        found = statistics.unpacked(noises.around(exact, scale, noises.as_key(5)), 1000, scale, 1.0, 2.5, False)
+        found = statistics.unpack(noises.around(exact, scale, noises.as_key(5)), 1000, scale, 1.0, 2.5, False)
         assert 0.87 <= covered(statistics.coefficients(found, 0.09, 1.0), np.array(theta)) <= 0.93
         assert covered(statistics.plug_in(found, 0.09, 1.0), np.array(theta)) < 0.55
 

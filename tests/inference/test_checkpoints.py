@@ -92,7 +92,7 @@ def _replayed(content, folder):
     kept = fitting.checkpoints.read(path)
     source = confide.mechanism.noise.SecureSource(kept.key)
     asked = plans.Asked(steps=3000, secure=True)
-    table = inputs.placed(MODEL, _data())
+    table = inputs.place_records(MODEL, _data())
     job, _ = plans.private_job(MODEL, table, BUDGET, confide.sgld(), asked, jax.random.key(0))
     return loop.execute(job, table, source)
 

@@ -290,7 +290,7 @@ def test_batches_that_hardly_ever_overflow_are_priced(batch_size):
     budget = confide.Budget(epsilon=1.0, delta=1e-5)
     model = confide.models.logistic_regression(2)
     asked = confide.inference.plans.Asked(steps=50, batch_size=batch_size)
-    planned = confide.inference.plans.planned(
+    planned = confide.inference.plans.make_plan(
         model, (x, x[:, 0]), budget, confide.sgld(), asked, confide.mechanism.noise.as_key(0)
     )
     assert confide.guarantee(planned.event, delta=1e-5).epsilon <= 1.0 + 1e-6

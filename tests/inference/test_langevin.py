@@ -55,7 +55,7 @@ def fit(model=MODELS["logistic"][0], y=Y, sampler=None, x=X, **more):
 def planned(name, budget=BUDGET, sampler=None, **asked):
     model, y = MODELS[name]
     asked = Asked(**({"steps": 60} | asked))
-    return plans.planned(model, (X, y), budget, sampler or confide.langevin(), asked, jax.random.key(0))
+    return plans.make_plan(model, (X, y), budget, sampler or confide.langevin(), asked, jax.random.key(0))
 
 
 def drawn(units, claimed):

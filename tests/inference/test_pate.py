@@ -16,7 +16,7 @@ from scipy import special, stats
 import confide
 from confide import events
 from confide.inference.baselines import ensemble
-from confide.inference.baselines.aggregation import answered, planned
+from confide.inference.baselines.aggregation import answer, plan_votes
 from confide.inference.baselines.ensemble import Lessons
 from confide.mechanism import noise as noises
 from confide.models import from_functions, linear_regression, logistic_regression, mlp, softmax_regression
@@ -201,7 +201,7 @@ def test_price_is_that_of_the_gaussians():
 @pytest.mark.parametrize("figure", [False, True])
 @pytest.mark.parametrize(("threshold", "answers"), [(None, None), (None, 7), (0.7, None), (0.7, 7)])
 def test_plans_spend_the_budget(threshold, answers, figure):
-    event = planned(0.3, 400, 500, answers, None, threshold, figure=figure)
+    event = plan_votes(0.3, 400, 500, answers, None, threshold, figure=figure)
     assert event.parts("add-remove").squared_mu == pytest.approx(0.3**2)
     assert event.answers == 7 if answers else 100 <= event.answers <= 500
     assert (event.check_noise is None) == (threshold is None)
@@ -209,7 +209,7 @@ def test_plans_spend_the_budget(threshold, answers, figure):
 
 
 def test_more_labels_get_fewer_and_clearer_answers():
-    few, many = (planned(0.3, 400, 10_000, labels=labels) for labels in (2, 10))
+    few, many = (plan_votes(0.3, 400, 10_000, labels=labels) for labels in (2, 10))
     assert few.answers == int((0.75 * 400 * 0.3 / 2) ** 2)
     assert many.answers < few.answers / 4
     assert many.answer_noise < few.answer_noise / 2
@@ -240,7 +240,7 @@ def test_neighbours_are_as_hard_to_tell_apart_as_claimed_and_half_the_noise_is_c
     else:  # whether the row is answered
         event, threshold, pair, mu = CHECK, 1.0, ([47, 3], [48, 2]), 1 / 2.0
         event = replace(event, check_noise=share * 2.0)
-    found = [answered(np.tile(counts, (TRIALS, 1)), event, threshold, noises.as_key(7)) for counts in pair]
+    found = [answer(np.tile(counts, (TRIALS, 1)), event, threshold, noises.as_key(7)) for counts in pair]
     others, members = (int(np.sum(labels == 1)) if kind == "answer" else len(rows) for rows, labels, _ in found)
     claim = gdp.epsilon_of_mu(mu, 1e-5)
     assert (least(members, others, TRIALS, 1e-5) < claim) == (share == 1.0)
@@ -250,13 +250,13 @@ def test_labels_follow_the_noise_that_is_priced():
     """With the exact chances, and with no noise to speak of the plurality of the rows that pass."""
     counts = np.array([9, 7, 4])
     event = NoisyVotes(answers=60_000, answer_noise=4.0)
-    _, labels, _ = answered(np.tile(counts, (60_000, 1)), event, None, noises.as_key(3))
+    _, labels, _ = answer(np.tile(counts, (60_000, 1)), event, None, noises.as_key(3))
     found = np.bincount(labels, minlength=3)
     assert stats.chisquare(found, 60_000 * chances(tuple(counts), 4.0)).pvalue > 1e-6
     assert stats.chisquare(found, 60_000 * chances(tuple(counts), 3.7)).pvalue < 1e-6
     some = np.array([[10, 0], [6, 4], [1, 9], [0, 10], [10, 0]])
     sharp = NoisyVotes(answers=3, answer_noise=1e-6, queries=5, check_noise=1e-6)
-    chosen, labels, _ = answered(some, sharp, 0.85, noises.as_key(4))
+    chosen, labels, _ = answer(some, sharp, 0.85, noises.as_key(4))
     assert chosen.tolist() == [0, 2, 3]  # and no fourth
     assert labels.tolist() == [0, 1, 1]
 
@@ -264,7 +264,7 @@ def test_labels_follow_the_noise_that_is_priced():
 def test_same_key_is_other_noise_on_other_votes():
     event = NoisyVotes(answers=400, answer_noise=5.0)
     one, other = np.full((400, 2), 10), np.tile([11, 9], (400, 1))
-    drawn = [answered(counts, event, None, noises.as_key(1))[1] for counts in (one, one, other)]
+    drawn = [answer(counts, event, None, noises.as_key(1))[1] for counts in (one, one, other)]
     assert np.array_equal(drawn[0], drawn[1])
     assert 0.4 < np.mean(drawn[0] != drawn[2]) < 0.6
 
@@ -276,11 +276,11 @@ def test_same_key_is_other_noise_on_other_votes():
 @pytest.mark.long
 def test_record_moves_the_votes_of_its_own_teacher_alone(change):
     teachers, key = 12, noises.as_key(2)
-    assignment = ensemble.assigned(201, teachers, noises.as_key(1))
+    assignment = ensemble.assign(201, teachers, noises.as_key(1))
 
     def votes_of(x, y, assignment):
-        parts = ensemble.parted(assignment, np.ones(len(assignment), bool), teachers)
-        learnt = ensemble.taught(MODEL, (x, y), parts, LESSONS, key)
+        parts = ensemble.partition(assignment, np.ones(len(assignment), bool), teachers)
+        learnt = ensemble.teach(MODEL, (x, y), parts, LESSONS, key)
         return np.asarray(jax.vmap(MODEL.predict, (0, None))(learnt, PUBLIC))
 
     x, y = X[:201].copy(), Y[:201].copy()
@@ -297,11 +297,11 @@ def test_record_of_no_finite_gradient_does_not_reach_teachers_without_records():
     model = from_functions(
         log_prior=lambda m: -0.5 * (m - 1) ** 2, log_likelihood=lambda m, x: -0.5 * (jnp.sqrt(x) - m) ** 2, start=0.0
     )
-    parts = ensemble.parted(np.zeros(20, int), np.ones(20, bool), 4)  # the first teacher has all
+    parts = ensemble.partition(np.zeros(20, int), np.ones(20, bool), 4)  # the first teacher has all
     whole, broken = np.full((2, 20), 4.0, np.float32)
     broken[0] = -1.0
     one, other = (
-        np.asarray(ensemble.taught(model, (data,), parts, LESSONS, noises.as_key(2))) for data in (whole, broken)
+        np.asarray(ensemble.teach(model, (data,), parts, LESSONS, noises.as_key(2))) for data in (whole, broken)
     )
     assert np.isfinite(one).all()
     assert np.isnan(other[0])
@@ -309,13 +309,13 @@ def test_record_of_no_finite_gradient_does_not_reach_teachers_without_records():
 
 
 def test_every_record_has_one_teacher_drawn_uniformly():
-    assignment = ensemble.assigned(30_000, 10, noises.as_key(0))
+    assignment = ensemble.assign(30_000, 10, noises.as_key(0))
     assert stats.chisquare(np.bincount(assignment, minlength=10)).pvalue > 1e-6
     present = np.arange(30_000) % 7 > 0
-    parts = ensemble.parted(assignment, present, 10)
+    parts = ensemble.partition(assignment, present, 10)
     for teacher, (rows, size) in enumerate(zip(*parts, strict=True)):
         assert np.array_equal(np.sort(rows[:size]), np.flatnonzero((assignment == teacher) & present))
-    lonely = ensemble.parted(np.array([2, 2, 0]), np.array([True, True, False]), 4)
+    lonely = ensemble.partition(np.array([2, 2, 0]), np.array([True, True, False]), 4)
     assert lonely.sizes.tolist() == [0, 0, 2, 0]
 
 
@@ -376,7 +376,7 @@ def test_no_answer_at_all_leaves_the_student_at_its_prior():
 
 @pytest.mark.long
 def test_figure_is_paid_for_and_bounds_what_the_votes_cost():
-    event = planned(3.0, 400, 100, 50, 100, 0.5, figure=True)
+    event = plan_votes(3.0, 400, 100, 50, 100, 0.5, figure=True)
     told, bar = pate.FigureRelease.planned(event, 1e-5), 200.0
     counts = np.repeat([[380, 20], [211, 189]], [90, 10], axis=0)
     squared = event.parts("add-remove").squared_mu - 2 * event.answers / event.answer_noise**2

@@ -45,7 +45,7 @@ def fit(sampler=None, budget=BUDGET, model=MODEL, data=(X, Y), **more):
 
 
 def planned(sampler, budget=BUDGET, model=MODEL, data=(X, Y), **asked):
-    return plans.planned(model, data, budget, sampler, Asked(**asked), noise.as_key(0))
+    return plans.make_plan(model, data, budget, sampler, Asked(**asked), noise.as_key(0))
 
 
 def price(event, budget):
@@ -175,10 +175,10 @@ def test_tight_claim_holds_for_exact_densities(clip):
 def test_published_claim_holds_for_exact_densities():
     """In the ball, and with a cut; at rho = 1, where it costs 4 B."""
     model = models.logistic_regression(1, norm_bound=1.0)
-    _, unravel = plans.posterior_sample._doubled(model, (np.zeros((1, 1)), np.zeros(1)))
+    _, unravel = plans.posterior_sample._unravel_in_double(model, (np.zeros((1, 1)), np.zeros(1)))
     for bound, radius in ((math.log(1 + math.e), 1.0), (0.5, math.inf)):
         inside, worst = np.abs(GRID) <= radius, 0.0
-        for both in pairs(targets.bounded(model, unravel, 1, 1.0, bound, None), "replace-one"):
+        for both in pairs(targets.bounded_target(model, unravel, 1, 1.0, bound, None), "replace-one"):
             p, q = (density[inside] / density[inside].sum() for density in both)
             loss = float(np.max(np.abs(np.log(p) - np.log(q))))
             assert loss <= 4 * bound
@@ -226,8 +226,8 @@ def test_a_record_of_huge_loss_counts_as_the_bound():
     own = models.from_functions(
         log_prior=lambda m: -0.5 * m**2, log_likelihood=lambda m, x: jnp.log(x) * m**4, start=0.0
     )
-    _, unravel = plans.posterior_sample._doubled(own, (np.ones(1),))
-    target = targets.bounded(own, unravel, 1, 0.25, 3.0, None)
+    _, unravel = plans.posterior_sample._unravel_in_double(own, (np.ones(1),))
+    target = targets.bounded_target(own, unravel, 1, 0.25, 3.0, None)
     with jax.enable_x64(True):
         at = jnp.asarray([2.0])
 
@@ -245,7 +245,7 @@ def states(model, sampler, data, budget=BUDGET, number=400, seed=0):
     found = planned(replace(sampler, hidden_chains=number), budget, model, data)
     job = found.job
     with jax.enable_x64(True):
-        arrays, frame = targets.framed(job.model, job.target, job.target.arrays(found.data))
+        arrays, frame = targets.frame(job.model, job.target, job.target.arrays(found.data))
         starts = job._starts(found.data.arrays, arrays, frame, noise.as_key(seed))
     return metropolis.run(job.target, arrays, frame, starts, job.chains, noise.as_key(seed + 1)), found
 
@@ -469,7 +469,7 @@ def test_programs_hold_no_record():
     found = planned(ops(**SHORT))
     job = found.job
     with jax.enable_x64(True):
-        given = jax.tree.map(jnp.asarray, targets.framed(job.model, job.target, job.target.arrays(found.data)))
+        given = jax.tree.map(jnp.asarray, targets.frame(job.model, job.target, job.target.arrays(found.data)))
         keys = jnp.stack([noise.as_key(i) for i in range(4)])
         state, tuned = metropolis._begin(job.target, job.chains, given, jnp.zeros((4, 3)), keys)
         program = jax.make_jaxpr(metropolis._advance(job.target, "elliptical"))(given, state, tuned, keys, 0)
@@ -547,7 +547,7 @@ def test_report_and_predictions_of_one_draw(tmp_path):
     described = schema.loads(SCHEMA, "schema").aimed(None)
     x, y, _ = encoding.encode_table(described, tables.open_table(tmp_path / "patients.csv"))
     drawn = fit(ops("published", **SHORT), PURE, models.logistic_regression(x.shape[1]), (x, y))
-    drawn = replace(drawn, plan=drawn.plan | run_folder._described(described))
+    drawn = replace(drawn, plan=drawn.plan | run_folder._describe_data(described))
     drawn.save(tmp_path / "run", {run_folder.SCHEMA: described.to_toml()})
     page = report.write(tmp_path / "run", public=tmp_path / "patients.csv").read_text()
     assert "One posterior draw of a logistic regression" in page

@@ -38,7 +38,7 @@ def test_one_integer_does_not_decide_how_all_are_read(value):
     amounts = np.random.default_rng(0).integers(0, 40_000, 100)
     changed = amounts.copy()
     changed[7] = value
-    one, other = (inputs.placed(SQUARES, (column,)) for column in (amounts, changed))
+    one, other = (inputs.place_records(SQUARES, (column,)) for column in (amounts, changed))
     assert one.arrays[0].dtype == other.arrays[0].dtype == np.int32
     assert np.array_equal(np.delete(one.arrays[0], 7), np.delete(other.arrays[0], 7))
     assert other.arrays[0][7] == np.sign(value) * (2**31 - 1)
@@ -56,7 +56,7 @@ def test_an_id_beyond_all_groups_is_no_reason_to_refuse():
 def test_one_entry_of_a_list_does_not_decide_how_all_are_read(odd):
     plain = [*range(50)]
     for lists in (plain, [*plain[:9], odd, *plain[10:]]):
-        found = inputs.placed(SQUARES, (lists,))
+        found = inputs.place_records(SQUARES, (lists,))
         assert found.arrays[0].dtype == np.float32
         assert np.array_equal(np.delete(found.arrays[0][:50], 9), np.delete(np.arange(50, dtype=np.float32), 9))
 
@@ -68,12 +68,12 @@ def test_one_missing_value_does_not_decide_the_type_of_a_column_of_pandas(kind):
         pandas.Series(pandas.Categorical(given, categories=values) if kind == "category" else given, dtype=kind)
         for given in (values, [values[0], None, values[2]])
     ]
-    one, other = (inputs.placed(SQUARES, (column,)) for column in columns)
+    one, other = (inputs.place_records(SQUARES, (column,)) for column in columns)
     assert one.arrays[0].dtype == other.arrays[0].dtype
     assert one.arrays[0][[0, 2]].tolist() == other.arrays[0][[0, 2]].tolist()
     assert other.present[:3].tolist() == [True, False, True]
     frames = (pandas.DataFrame({"a": column, "b": [0.5, 0.25, 0.125]}) for column in columns)
-    found = [inputs.placed(confide.models.logistic_regression(2), (frame, np.ones(3))) for frame in frames]
+    found = [inputs.place_records(confide.models.logistic_regression(2), (frame, np.ones(3))) for frame in frames]
     assert found[0].arrays[0][[0, 2]].tolist() == found[1].arrays[0][[0, 2]].tolist()
     assert found[1].present[:3].tolist() == [True, False, True]
 
@@ -86,12 +86,12 @@ def test_the_model_declares_types():
         dtypes=("int32", "float32"),
     )
     read = np.array([0.0, 1.4, np.nan, 1e300, -np.inf]), np.arange(5)
-    found = inputs.placed(declared, read)
+    found = inputs.place_records(declared, read)
     assert [array.dtype for array in found.arrays] == [np.int32, np.float32]
     assert found.arrays[0][:5].tolist() == [0, 1, 0, 2**31 - 1, -(2**31 - 1)]
     assert found.present[:5].tolist() == [True, True, False, True, True]
     with pytest.raises(Refused, match="dtypes for 2"):
-        inputs.placed(declared, read[:1])
+        inputs.place_records(declared, read[:1])
     with pytest.raises(Refused, match="dtypes"):
         confide.models.from_functions(log_prior=lambda m: m, log_likelihood=lambda m, x: m, start=0.0, dtypes=["i8"])
 
@@ -99,7 +99,7 @@ def test_the_model_declares_types():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.uint64, np.int64, bool])
 def test_every_integer_type_is_cut_to_its_ends(dtype):
     ends = [0, 1] if dtype is bool else [np.iinfo(dtype).min, np.iinfo(dtype).max]
-    found = inputs.placed(SQUARES, (np.array(ends, dtype),)).arrays[0][:2]
+    found = inputs.place_records(SQUARES, (np.array(ends, dtype),)).arrays[0][:2]
     assert found.tolist() == [max(int(ends[0]), -(2**31 - 1)), min(int(ends[1]), 2**31 - 1)]
 
 
@@ -120,7 +120,7 @@ def test_a_record_outside_the_domain_is_absent_and_nothing_else_changes(case):
     x, y = X.astype(np.float64), Y.astype(np.float64)
     x[11, 1], y[11] = OUTSIDE[case]
     assert confide.outside(MODEL, (x, y)).tolist() == [11]
-    found, usual = inputs.placed(MODEL, (x, y)), inputs.placed(MODEL, (X, Y))
+    found, usual = inputs.place_records(MODEL, (x, y)), inputs.place_records(MODEL, (X, Y))
     assert not found.present[11]
     assert not np.any(found.arrays[0][11])
     for one, other in zip((*found.arrays, found.present), (*usual.arrays, usual.present), strict=True):
@@ -182,8 +182,8 @@ def test_what_is_told_follows_the_declared_number_alone(neighbours, capsys):
 def program(rows, model, chains=1, **asked):
     """The traced step of a run on so many rows, with its limits."""
     many = np.concatenate([X, X]), np.concatenate([Y, Y])
-    table = inputs.placed(model, (many[0][:rows], many[1][:rows]), 500)
-    job = plans.planned(model, table, BUDGET, confide.sgld(), Asked(steps=4, chains=chains, **asked), _key()).job
+    table = inputs.place_records(model, (many[0][:rows], many[1][:rows]), 500)
+    job = plans.make_plan(model, table, BUDGET, confide.sgld(), Asked(steps=4, chains=chains, **asked), _key()).job
     with jax.enable_x64(True):
         data = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in table.arrays)
         present = jax.ShapeDtypeStruct(table.present.shape, bool)
@@ -225,9 +225,9 @@ def sums(name, n, chains):
                 start=np.zeros(3),
             ),
         }[name]
-        table = inputs.placed(model, (np.zeros((n, 3), np.float32), np.zeros(n, np.float32)))
+        table = inputs.place_records(model, (np.zeros((n, 3), np.float32), np.zeros(n, np.float32)))
         asked = Asked(steps=2, clip=0.7, batch_size=n)
-        job = plans.planned(model, table, BUDGET, confide.sgld(step_size=1e-9), asked, _key()).job
+        job = plans.make_plan(model, table, BUDGET, confide.sgld(step_size=1e-9), asked, _key()).job
         total = job.gradient_sum
 
         def one(position, arrays, reach):
@@ -272,7 +272,7 @@ def test_no_record_moves_the_sum_by_more_than_its_clip(name, n, chains, seed, ma
     found = []
     with jax.enable_x64(True):
         for data in ((x, y), other):
-            table = inputs.placed(model, data, n)
+            table = inputs.place_records(model, data, n)
             found.append(np.asarray(total(positions, table.arrays, table.present), np.float64))
     moved = np.linalg.norm(found[0] - found[1], axis=1).max()
     assert moved <= 0.7 * (2 if replaced else 1)
@@ -290,7 +290,7 @@ def test_shapes_that_followed_the_rows_would_move_the_sum_further():
         positions, y = np.repeat(rng.normal(size=(1, 1)), 3, axis=1).astype(np.float32), np.zeros(400, np.float32)
 
         def total(summed, rows, number, x=x, y=y, positions=positions):
-            table = inputs.placed(model, (x[:rows], y[:rows]), number)
+            table = inputs.place_records(model, (x[:rows], y[:rows]), number)
             with jax.enable_x64(True):
                 return np.asarray(summed(positions, table.arrays, table.present), np.float64)
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.optimised
 
 def drawn(n, q, steps, size=None, seed=0):
     with jax.enable_x64(True):
-        gaps = noise.drawn_gaps(jax.random.key(seed), 0, 0, (size or n, steps), q, n)
+        gaps = noise.draw_gaps(jax.random.key(seed), 0, 0, (size or n, steps), q, n)
         return np.asarray(batches.from_gaps(gaps, n))
 
 

@@ -19,7 +19,7 @@ from confide.inference import plans
 from confide.mechanism import canaries, ghost_norms, noise
 from confide.mechanism.canary_scores import CanaryTest
 from confide.mechanism.clipping import ClippedSum, clipped_sum
-from confide.models.inputs import as_records, checked_data
+from confide.models.inputs import as_records, check_data
 from confide.validation import Refused
 from helpers.mechanisms import simulated
 
@@ -42,11 +42,11 @@ MODELS = {
 
 def sums(model, data, inside=None, neighbours="add-remove"):
     """(the clipped sum over all records at some parameters, the model's own number of parameters, what was planted)"""
-    records = as_records(checked_data(model, data))
+    records = as_records(check_data(model, data))
     flat, unravel = plans.unraveller(model, records.arrays, noise.as_key(0))
     size, planted = flat.size, None
     if inside is not None:
-        planted = canaries.planted(model, records, COUNT, size, neighbours)
+        planted = canaries.plant(model, records, COUNT, size, neighbours)
         model, records = planted.model, planted.with_members(inside)
         flat, unravel = plans.unraveller(model, records.arrays, noise.as_key(0))
     arrays = records.arrays
@@ -105,7 +105,7 @@ def forgetful(what, honest):
     ],
 )
 def test_canaries_show_a_norm_that_forgets_a_part_of_a_layer(what, fifths, monkeypatch):
-    monkeypatch.setattr(ghost_norms, "_measured", forgetful(what, ghost_norms._measured))
+    monkeypatch.setattr(ghost_norms, "_measure", forgetful(what, ghost_norms._measure))
     total, _, planted, limit = sums(MODELS["mlp"](), table(), np.ones(COUNT, bool))
     kinds = np.repeat(np.arange(5), [COUNT - 4 * (COUNT // 5), *[COUNT // 5] * 4])  # in no layer; weights, bias; again
     long = total[planted.first :] > 2 * limit
@@ -119,7 +119,7 @@ def test_a_network_whose_layers_are_not_clipped_is_a_violation(monkeypatch):
         return confide.audit(confide.fit(MODELS["mlp"](), table(), BUDGET, **settings))
 
     assert audited().verdict == "not refuted"
-    monkeypatch.setattr(ghost_norms, "_measured", forgetful("bias", ghost_norms._measured))
+    monkeypatch.setattr(ghost_norms, "_measure", forgetful("bias", ghost_norms._measure))
     assert audited().verdict == "violation"
 
 
@@ -189,7 +189,7 @@ def repeat(patch) -> None:
         same = np.random.default_rng(1).normal(size=shape[-1])
         return jnp.broadcast_to(jnp.round(same * noise.GRID), shape)
 
-    patch.setattr(noise, "drawn_units", drawn)
+    patch.setattr(noise, "draw_units", drawn)
 
 
 @pytest.mark.long
@@ -211,7 +211,7 @@ def test_what_guesses_do_not_see(sampler, sabotage, test, monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize(("how", "test"), [("twice as often", "pull"), ("the same ones", "batches")])
 def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
-    honest = noise.drawn_gaps
+    honest = noise.draw_gaps
 
     def drawn(source, chain, block, shape, q, most):
         if how == "twice as often":
@@ -219,7 +219,7 @@ def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
         gaps = honest(jax.random.key(5), 0, 0, shape, q, most)
         return jnp.broadcast_to(gaps[:, :1], gaps.shape)
 
-    monkeypatch.setattr(noise, "drawn_gaps", drawn)
+    monkeypatch.setattr(noise, "draw_gaps", drawn)
     found = confide.audit(fitted)
     assert found.verdict == "violation"
     assert found.tests[test] < 1e-6
@@ -227,12 +227,12 @@ def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
 
 @pytest.mark.long
 def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
-    honest = noise.derived
+    honest = noise.derive_key
 
     def derived(key, *labels):
         return honest(key, *(0 if before == "chain" else label for before, label in pairwise(("", *labels))))
 
-    monkeypatch.setattr(noise, "derived", derived)
+    monkeypatch.setattr(noise, "derive_key", derived)
     found = confide.audit(lambda: fitted(chains=2))
     assert found.verdict == "violation"
     assert found.tests["chains"] < 1e-6
@@ -412,7 +412,7 @@ def test_audit_refuses_what_is_no_fit(call, said):
 def test_outcomes_like_the_marks_of_canaries_are_cut_below_them():
     x = np.zeros((50, 2), np.float32)
     records = as_records((x, x[:, 0] + 2.0**100))
-    planted = canaries.planted(confide.models.linear_regression(2), records, 30, 2, "add-remove")
+    planted = canaries.plant(confide.models.linear_regression(2), records, 30, 2, "add-remove")
     others = np.delete(planted.data.arrays[1], planted.places)
     assert np.all(others == canaries.UP / 2)
 
@@ -439,7 +439,7 @@ def test_a_likelihood_without_a_gradient_at_zero_has_canaries():
 def test_too_wide_a_table_is_refused():
     x = np.zeros((200_000, 2), np.float32)
     with pytest.raises(Refused, match="plant fewer"):
-        canaries.planted(confide.models.logistic_regression(2), as_records((x, x[:, 0])), 5000, 2, "add-remove")
+        canaries.plant(confide.models.logistic_regression(2), as_records((x, x[:, 0])), 5000, 2, "add-remove")
 
 
 def test_the_area_of_a_claim():
@@ -459,5 +459,5 @@ def test_honest_runs_are_seldom_suspect():
     for _ in range(40):
         told = simulated(generator, number=200, last=1.5)
         scores = Scores(members=told.scores[told.inside], nonmembers=told.scores[~told.inside])
-        low += verdicts.judged(guarantee, scores, confidence=0.95, canaries=told).p_value <= 0.05
+        low += verdicts.judge(guarantee, scores, confidence=0.95, canaries=told).p_value <= 0.05
     assert low <= stats.binom.isf(1e-4, 40, 0.05)

@@ -77,7 +77,7 @@ def test_the_rounded_gaussian_is_exact(grid):
     assert np.mean(undecided[:300]) < 0.1
     for word, value, unknown in zip(words, values.tolist(), undecided.tolist(), strict=True):
         truth = exact(word, more, grid)
-        assert exact_rounding.finished_gaussian(grid, word, lambda number: more) == truth
+        assert exact_rounding.finish_gaussian(grid, word, lambda number: more) == truth
         assert unknown or value == truth
 
 
@@ -88,7 +88,7 @@ def test_further_bits_are_asked_for_until_they_tell():
         asked.append(number)
         return 0 if number < 5 else 1 << 120
 
-    found = exact_rounding.finished_gaussian(GRID, 0, more)
+    found = exact_rounding.finish_gaussian(GRID, 0, more)
     assert asked == [0, 1, 2, 3, 4, 5]
     with mpmath.workdps(400):  # a tail of 2^-(63 + 5 * 128 + 8), in between it and the next string of as many bits
         assert tail(found + mpmath.mpf(1) / 2) <= mpmath.mpf(2) ** -711 <= tail(found - mpmath.mpf(1) / 2)
@@ -133,7 +133,7 @@ def test_no_output_rules_out_a_neighbour():
             more = [
                 (rest >> (exact_rounding.MORE * (2 - number))) & (2**exact_rounding.MORE - 1) for number in range(3)
             ]
-            assert exact_rounding.finished_gaussian(GRID, word, lambda number, more=more: more[number]) == z
+            assert exact_rounding.finish_gaussian(GRID, word, lambda number, more=more: more[number]) == z
             (value,), (unknown,) = decided([word])
             assert unknown or value == z
 
@@ -195,7 +195,7 @@ def test_gaps_are_exact(q):
         with mpmath.workdps(120):
             u = (mpmath.mpf(((word >> 1) << 128) + more) + 0.5) / mpmath.mpf(2) ** 191
             truth = min(most, int(mpmath.floor(mpmath.log(u) / mpmath.log1p(-mpmath.mpf(q)))))
-        assert exact_rounding.finished_gap(q, most, word, lambda number: more) == truth
+        assert exact_rounding.finish_gap(q, most, word, lambda number: more) == truth
         assert unknown or value == truth
 
 
@@ -204,7 +204,7 @@ def test_long_gaps_have_their_probability():
     q, counts = 0.5, np.zeros(90, int)
     for rest in range(16):
         for more in range(0, 2**128, 2**118):
-            counts[min(89, exact_rounding.finished_gap(q, 10**9, rest, lambda number, more=more: more | 1))] += 1
+            counts[min(89, exact_rounding.finish_gap(q, 10**9, rest, lambda number, more=more: more | 1))] += 1
     assert counts[:60].sum() == 0
     shares = counts[60:66] / counts.sum()
     assert shares == pytest.approx(0.5 ** np.arange(1, 7), rel=1e-9)

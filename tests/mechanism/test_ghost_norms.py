@@ -20,7 +20,7 @@ from confide.mechanism import ghost_norms
 from confide.mechanism.clipping import clipped_sum
 from confide.mechanism.noise import SecureSource
 from confide.models import layers, networks
-from confide.models.tapes import Layered, Tape, discovered
+from confide.models.tapes import Layered, Tape, discover
 from confide.validation import Refused
 
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
@@ -473,4 +473,4 @@ def test_what_no_tape_can_follow_is_differentiated_as_a_whole():
         return jnp.sum(x @ parameters)
 
     example = (jax.ShapeDtypeStruct((3,), np.float32), jax.ShapeDtypeStruct((), np.float32))
-    assert discovered(Layered(log_likelihood=likelihood), jax.ShapeDtypeStruct((3, 2), np.float32), example) == ()
+    assert discover(Layered(log_likelihood=likelihood), jax.ShapeDtypeStruct((3, 2), np.float32), example) == ()

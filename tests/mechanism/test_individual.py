@@ -42,7 +42,7 @@ LONG = pytest.mark.long
 def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, **asked):
     kept = Accounts(bayesian=bayesian, individual=Individual() if settings is None else settings)
     asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8} | asked
-    return stochastic.planned(model, (X, Y), budget, sampler or confide.sgld(), Asked(accounts=kept, **asked), _key())
+    return stochastic.make_plan(model, (X, Y), budget, sampler or confide.sgld(), Asked(accounts=kept, **asked), _key())
 
 
 def _key():
@@ -235,7 +235,7 @@ def test_room_is_kept_for_how_others_are_rounded_after_one_has_left(batch_size):
         clip=0.8,
         batch_size=batch_size,
     )
-    found = stochastic.planned(MODEL, (x, y), BUDGET, confide.sgld(), asked, _key())
+    found = stochastic.make_plan(MODEL, (x, y), BUDGET, confide.sgld(), asked, _key())
     filter, sums = found.job.observers.filter, found.job.gradient_sum
     after = math.fsum(filter.costs(sums.slack / found.job.kernel.schedule.noise))
     assert filter.worst > 1.5 * filter.limit
@@ -338,7 +338,7 @@ def test_epsilons_of_single_records_are_those_of_their_mu():
     mu = np.array([0.02, 0.1, 0.2, 0.25])
     exact = [gdp.epsilon_of_mu(m, 1e-5) for m in mu]
     assert filter.epsilons(mu**2, 1e-5) == pytest.approx(exact, rel=2e-3)
-    counts = individual.counted(mu**2, filter, Budget(epsilon=1.0, delta=1e-5), 1e-5)
+    counts = individual.count_records(mu**2, filter, Budget(epsilon=1.0, delta=1e-5), 1e-5)
     bins = np.minimum((np.array(exact) * individual.BINS).astype(int), individual.BINS - 1)
     assert np.flatnonzero(counts).tolist() == sorted(set(bins.tolist()))
     assert individual.Histogram((0.0, 0.5, 1.0), (3.0, 1.0), 1.0).quantile(0.5) == 0.5
@@ -348,7 +348,7 @@ def test_epsilons_of_single_records_are_those_of_their_mu():
 def test_the_histogram_has_the_noise_that_is_priced(secure):
     """2,000 counts: their mean square is off by more than a sixth with probability below 1e-6."""
     source = noise.SecureSource(b"h" * 32) if secure else jax.random.key(5)
-    noisy = noise.counted(np.full(2000, 70.0), 12.0, source)
+    noisy = noise.noisy_counts(np.full(2000, 70.0), 12.0, source)
     assert np.all(noisy == np.round(noisy))
     assert np.mean((noisy - 70) ** 2) == pytest.approx(144, rel=1 / 6)
     found = planned(settings=Individual(histogram=0.25), secure=secure)
@@ -403,7 +403,7 @@ def test_watching_changes_no_draw(batch_size):
     found = []
     for bayesian in (False, True):
         asked = Asked(accounts=Accounts(bayesian=bayesian), **settings)
-        job = stochastic.planned(MODEL, (X, Y), BUDGET, confide.sgld(), asked, _key()).job
+        job = stochastic.make_plan(MODEL, (X, Y), BUDGET, confide.sgld(), asked, _key()).job
         found.append(job.execute((X, Y), jax.random.key(1)))
     assert found[0] == pytest.approx(found[1], rel=1e-4, abs=1e-5)
 
@@ -547,8 +547,8 @@ def test_bad_settings_of_individual_accounts(bad):
 def test_settings_of_individual_accounts_need_one():
     common = {"data": "d.csv", "schema": "", "out": "o", "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(Refused, match="--stretch goes with --account individual"):
-        request.kept_accounts(request.Request(stretch=2.0, **common))
-    kept = request.kept_accounts(request.Request(account=("dp", "individual"), histogram=0.1, **common))
+        request.extra_accounts(request.Request(stretch=2.0, **common))
+    kept = request.extra_accounts(request.Request(account=("dp", "individual"), histogram=0.1, **common))
     assert kept == Accounts(individual=Individual(histogram=0.1))
 
 

@@ -36,14 +36,14 @@ def test_what_is_no_key_is_refused(key):
 def test_units_are_gaussian_and_never_repeat(source):
     """Kolmogorov-Smirnov, wrong once in 1e6 by chance; a scale that is off by 4% is seen."""
     with jax.enable_x64(True):
-        units = np.asarray(noise.drawn_units(source, 0, 0, (400, 500))).ravel()
+        units = np.asarray(noise.draw_units(source, 0, 0, (400, 500))).ravel()
         streams = [
-            np.asarray(noise.drawn_units(source, chain, block, (4,), purpose)).tobytes()
+            np.asarray(noise.draw_units(source, chain, block, (4,), purpose)).tobytes()
             for purpose in ("noise", "fisher")
             for chain in (0, 1, 11)
             for block in (0, 1, 11)
         ]
-        again = np.asarray(noise.drawn_units(source, 0, 0, (400, 500))).ravel()
+        again = np.asarray(noise.draw_units(source, 0, 0, (400, 500))).ravel()
     assert np.array_equal(units, np.round(units))
     assert np.array_equal(units, again)
     assert stats.kstest(units / noise.GRID, "norm").pvalue > 1e-6
@@ -59,8 +59,8 @@ def test_undecided_numbers_are_finished_where_they_are(monkeypatch):
     """All numbers drawn as if none had been decided at once: the same numbers, bit for bit, where 64 bits tell."""
     with jax.enable_x64(True):
         for draw in (
-            lambda: noise.drawn_units(jax.random.key(3), 0, 0, (20, 6)),
-            lambda: noise.drawn_gaps(jax.random.key(3), 0, 0, (20, 6), 0.01, 1000),
+            lambda: noise.draw_units(jax.random.key(3), 0, 0, (20, 6)),
+            lambda: noise.draw_gaps(jax.random.key(3), 0, 0, (20, 6), 0.01, 1000),
         ):
             honest = np.asarray(draw())
             with monkeypatch.context() as patch:
@@ -79,9 +79,9 @@ def test_what_is_released_lies_on_the_grid():
     total, scale = rng.normal(size=50) * 1e3, 0.37
     step = scale / noise.GRID
     with jax.enable_x64(True):
-        units = noise.drawn_units(jax.random.key(1), 0, 0, (50,))
-        noisy = np.asarray(noise.added(jnp.asarray(total), scale, units))
-        clean = np.asarray(noise.added(jnp.asarray(total), scale, 0 * units))
+        units = noise.draw_units(jax.random.key(1), 0, 0, (50,))
+        noisy = np.asarray(noise.add_noise(jnp.asarray(total), scale, units))
+        clean = np.asarray(noise.add_noise(jnp.asarray(total), scale, 0 * units))
     assert np.array_equal(np.round(noisy / step) * step, noisy)
     assert np.max(np.abs(clean - total)) <= step
     found = noise.around(total, scale, jax.random.key(1))
@@ -95,8 +95,8 @@ def test_secure_sums_are_whole_and_do_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     rows, units = rng.normal(size=(50, 7)).astype(np.float32), np.zeros(7, np.int64)
     with jax.enable_x64(True):
-        forth = noise.joined(noise.whole(jnp.asarray(rows), 3.0), 3.0, jnp.asarray(units))
-        back = noise.joined(noise.whole(jnp.asarray(rows[::-1]), 3.0), 3.0, jnp.asarray(units))
+        forth = noise.join_noise(noise.whole(jnp.asarray(rows), 3.0), 3.0, jnp.asarray(units))
+        back = noise.join_noise(noise.whole(jnp.asarray(rows[::-1]), 3.0), 3.0, jnp.asarray(units))
     assert np.array_equal(forth, back)
     grid = 3.0 / noise.GRID
     assert np.array_equal(np.round(np.asarray(forth) / grid) * grid, forth)
@@ -129,11 +129,13 @@ def test_what_rounding_costs(secure):
 
 def test_noise_that_its_own_grid_would_drown_is_refused():
     wanted = np.array([10.0, 2000.0])
-    assert noise.SUMS.worth(noise.needed(wanted, noise.SUMS.lost(100)), 100) == pytest.approx(wanted, rel=1e-12)
+    assert noise.SUMS.worth(noise.multiplier_needed(wanted, noise.SUMS.lost(100)), 100) == pytest.approx(
+        wanted, rel=1e-12
+    )
     scale = noise.wide(3.0, 0.1, 50)
     assert 0.1 / scale + noise.SUMS.lost(50) == pytest.approx(0.1 / 3.0, rel=1e-12)
     with pytest.raises(Refused, match=r"noise of 1e\+08 times what one record can move.*raise the budget"):
-        noise.needed(np.array([1e8]), noise.SUMS.lost(100))
+        noise.multiplier_needed(np.array([1e8]), noise.SUMS.lost(100))
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(300, 3)).astype(np.float32), np.ones(300, np.float32))
     with pytest.raises(Refused, match="its grid cannot count: raise the noise"):

@@ -144,7 +144,7 @@ def test_contrast_tells_directions_alone():
     shape = SHAPE._replace(contrast=True)
     (round_one, straight), middle = raw(np.stack([spot, line])), (slice(9, 17), 3, 3)
     for found, left in ((round_one, 0.05), (straight, 0.5)):
-        contrasted = np.asarray(transform._contrasted(found, shape)).reshape(found.shape)
+        contrasted = np.asarray(transform._contrast(found, shape)).reshape(found.shape)
         np.testing.assert_array_equal(contrasted[0], found[0])
         np.testing.assert_allclose(contrasted[1:9].mean(axis=0), 0.0, atol=1e-7)
         np.testing.assert_allclose(contrasted[17:].mean(axis=0), 0.0, atol=1e-7)
@@ -301,5 +301,5 @@ def test_a_convex_model_takes_them_as_they_are():
     """No row is longer than the bound, so that a guarantee rests on no look at the data."""
     rows = features.scattering(np.concatenate([IMAGES, 255 - IMAGES]))
     model = confide.models.softmax_regression(rows.shape[1], 2, norm_bound=1.0)
-    kept = confide.models.inputs.checked_data(model, (rows, np.repeat([0, 1], 6)))[0]
+    kept = confide.models.inputs.check_data(model, (rows, np.repeat([0, 1], 6)))[0]
     assert kept is rows

@@ -136,7 +136,7 @@ def test_chords_between_knots_are_never_below_the_steps():
     for sigma in (np.linspace(1.0, 1.0 + 1e-13, 40), np.linspace(0.2, 3.0, 40)):
         parts = events.gaussian(sigma, 1e-6).parts("add-remove")
         exact = math.fsum(moments.binomial_log_moment(8, sigma, np.full(40, 1e-6)))
-        chorded = schedule_compression.chorded(parts, 4)
+        chorded = schedule_compression.chord(parts, 4)
         found = math.fsum(chorded.counts * moments.binomial_log_moment(8, *chorded[:2]))
         assert found >= exact * (1 - 1e-13)
 

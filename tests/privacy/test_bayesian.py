@@ -127,7 +127,7 @@ class TestPublished:
         values = sample(2, 9)[..., None]
         y = np.exp(3 * values[..., 0])
         expected = np.log(y.mean(1) + stats.t.isf(0.01, 8) * y.std(1, ddof=0) / math.sqrt(8)) / 3
-        assert bayesian_confidence.published(values, 3, 0.01)[:, 0] == pytest.approx(expected, rel=1e-12)
+        assert bayesian_confidence.published_bound(values, 3, 0.01)[:, 0] == pytest.approx(expected, rel=1e-12)
 
     def test_is_stable_at_high_orders_and_many_steps(self):
         table = sample(10_000, 4)
@@ -139,7 +139,7 @@ class TestPublished:
     def test_holds_for_normal_values(self):
         """gamma = 0.1 and 2,000 repetitions: between 0.075 and 0.125 except with probability 2e-4."""
         values = 0.001 * np.random.default_rng(0).standard_normal((2000, 20, 1)) + 1.0
-        failures = bayesian_confidence.published(values, 1, 0.1)[:, 0] < 1.0 + 0.001**2 / 2
+        failures = bayesian_confidence.published_bound(values, 1, 0.1)[:, 0] < 1.0 + 0.001**2 / 2
         assert 0.075 < failures.mean() < 0.125
 
 
@@ -176,7 +176,7 @@ class TestBounded:
     def test_is_above_the_sample_mean(self):
         values = sample(50, 8)[..., None]
         mean = np.log(np.exp(5 * values).mean(axis=1)) / 5
-        assert (bayesian_confidence.bounded(values, np.ones((50, 1)), 5, 0.5) > mean).all()
+        assert (bayesian_confidence.bounded_mean(values, np.ones((50, 1)), 5, 0.5) > mean).all()
 
     def test_shares_its_failure_probability_among_the_orders(self):
         one, two = (
@@ -202,14 +202,14 @@ class TestHeavyTails:
     def test_published_estimate_falls_short(self, samples, expected):
         """Claimed: once in 10^15. 4,000 repetitions: within 0.035 except with probability 1e-5."""
         values, _, exact = self.costs(samples, 4000, np.random.default_rng(samples))
-        short = (bayesian_confidence.published(values, self.STEPS, 1e-15)[:, 0] < exact).mean()
+        short = (bayesian_confidence.published_bound(values, self.STEPS, 1e-15)[:, 0] < exact).mean()
         assert short == pytest.approx(expected, abs=0.035)
 
     @pytest.mark.parametrize("samples", [32, 100, 512, 3000])
     def test_bounded_estimate_does_not(self, samples):
         values, most, exact = self.costs(samples, 1000, np.random.default_rng(samples))
-        assert not (bayesian_confidence.bounded(values, most, self.STEPS, 1e-15)[:, 0] < exact).any()
-        short = (bayesian_confidence.bounded(values, most, self.STEPS, 0.05)[:, 0] < exact).mean()
+        assert not (bayesian_confidence.bounded_mean(values, most, self.STEPS, 1e-15)[:, 0] < exact).any()
+        short = (bayesian_confidence.bounded_mean(values, most, self.STEPS, 0.05)[:, 0] < exact).mean()
         assert short <= 0.05 + 0.03  # 4 standard deviations at 5%
         if samples == 3000:  # no hit in 3,000: the bound is seen to fail, about as often as it may
             assert short == pytest.approx((1 - self.RARE) ** 3000, abs=0.03)
@@ -241,7 +241,7 @@ class TestArithmetic:
         assert curve[0] < curve[1] < curve[2]
 
     def test_basic_composition_and_groups(self):
-        assert bayesian.composed([(0.5, 1e-6), (1.0, 2e-6)]) == pytest.approx((1.5, 3e-6))
+        assert bayesian.compose([(0.5, 1e-6), (1.0, 2e-6)]) == pytest.approx((1.5, 3e-6))
         epsilon, delta = bayesian.group(0.5, 1e-6, 3)
         assert (epsilon, delta) == pytest.approx((1.5, 1e-6 * (1 + math.exp(0.5) + math.exp(1.0))))
         assert delta < 3 * math.exp(1.5) * 1e-6

@@ -548,7 +548,7 @@ def test_the_command_says_for_which_relation_it_charges(tmp_path, monkeypatch, c
 
 
 def test_no_ledger_needs_no_relation():
-    assert charges.opened(None, None, "replace-one") is None
+    assert charges.open_account(None, None, "replace-one") is None
     assert np.isfinite(fit(budget=Budget(epsilon=1.0, delta=1e-5, neighbours="replace-one")).guarantee.epsilon)
 
 

@@ -50,21 +50,21 @@ def test_what_is_drawn_is_what_is_priced(name):
 )
 def test_half_the_noise_is_caught(name, monkeypatch):
     """The sabotage: sums get half the noise that their kernel asked for."""
-    honest = noise.added
-    monkeypatch.setattr(noise, "added", lambda total, scale, units: honest(total, scale / 2, units))
+    honest = noise.add_noise
+    monkeypatch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale / 2, units))
     job, event = job_of(SAMPLERS[name], steps=16)
     assert not keeps_its_promise(job, event)
 
 
 @pytest.mark.long
 def test_half_the_noise_in_the_fisher_information_alone_is_caught(monkeypatch):
-    honest = noise.drawn_units
+    honest = noise.draw_units
 
     def drawn(source, chain, block, shape, purpose="noise"):
         found = honest(source, chain, block, shape, purpose)
         return found // 2 if purpose == "fisher" else found
 
-    monkeypatch.setattr(noise, "drawn_units", drawn)
+    monkeypatch.setattr(noise, "draw_units", drawn)
     assert not keeps_its_promise(*job_of(SAMPLERS["sgfs"]))
 
 
@@ -83,8 +83,8 @@ def test_the_promise_in_other_modes(kind):
 
 
 def test_half_the_secure_noise_is_caught(monkeypatch):
-    honest = noise.drawn_units
-    monkeypatch.setattr(noise, "drawn_units", lambda *arguments: honest(*arguments) // 2)
+    honest = noise.draw_units
+    monkeypatch.setattr(noise, "draw_units", lambda *arguments: honest(*arguments) // 2)
     assert not keeps_its_promise(*job_of(SAMPLERS["sgld"], secure=True))
 
 

@@ -64,7 +64,7 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
     page = report.write(folder / "run", public=folder / "others.csv")
     described = run_folder.load(folder / "run")[1]
     judged = predictions.evaluate(posterior, described, folder / "others.csv")
-    made = report.gathered(posterior, described)
+    made = report.gather(posterior, described)
     assert posterior.guarantee is not None
     scores, (audited,) = judged.scores, made.evidence
     shown, said = planted.audit(posterior).bound, audited.verdict[0].lower() + audited.verdict[1:-1]

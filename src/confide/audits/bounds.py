@@ -82,13 +82,13 @@ def audit_epsilon(
         return many_runs.largest_epsilon(members, nonmembers, delta, level)
     if delta == 0 and method == "one-run-fdp":
         raise Refused("delta = 0: Gaussian-DP has no finite epsilon there: give a delta above 0, or take 'one-run'")
-    scores, inside = joined(members, nonmembers, generator, UNLIKELY if sides == "both" else UNEVEN)
+    scores, inside = join(members, nonmembers, generator, UNLIKELY if sides == "both" else UNEVEN)
     if len(scores) < FEWEST:
         return 0.0
     if thresholds != "fixed":
         order = generator.permutation(len(scores))
         scores, inside = scores[order], inside[order]
-    bounded = {"fixed": _fixed, "split": _split, "folds": _folds}[thresholds]
+    bounded = {"fixed": _fixed_bound, "split": _split, "folds": _folds}[thresholds]
     found = bounded(scores, inside, level, Test(method, delta), sides == "both")
     return pricing.gdp_epsilon(found, delta) if method == "one-run-fdp" and found > 0 else found
 
@@ -113,7 +113,7 @@ class Test:
         )
 
 
-def joined(
+def join(
     members: np.ndarray, nonmembers: np.ndarray, generator: np.random.Generator, most: float = UNLIKELY
 ) -> tuple[Any, Any]:
     """All scores, and who is in. Where membership was no fair coin, a random part for which it is one.
@@ -131,7 +131,7 @@ def joined(
     return scores, np.arange(len(scores)) < len(members)
 
 
-def guessed(scores: np.ndarray, inside: np.ndarray, made: int, both: bool = True) -> Guesses:
+def guess(scores: np.ndarray, inside: np.ndarray, made: int, both: bool = True) -> Guesses:
     """The highest are guessed to be in, the lowest to be out.
 
     Among equal scores those are guessed that make the guesses wrong: no order that is fixed before the coins does
@@ -153,16 +153,16 @@ def numbers(canaries: int) -> dict[int, float]:
     return shares
 
 
-def _fixed(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
+def _fixed_bound(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
     return max(
-        test.largest(guessed(scores, inside, made, both), share * level) for made, share in numbers(len(scores)).items()
+        test.largest(guess(scores, inside, made, both), share * level) for made, share in numbers(len(scores)).items()
     )
 
 
 def _split(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both: bool) -> float:
     half = len(scores) // 2
     share = _best(scores[:half], inside[:half], level, test, both)
-    rest = guessed(scores[half:], inside[half:], max(2, round(share * (len(scores) - half))), both)
+    rest = guess(scores[half:], inside[half:], max(2, round(share * (len(scores) - half))), both)
     return test.largest(rest, level)
 
 
@@ -173,7 +173,7 @@ def _folds(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, bot
     for k in range(FOLDS):
         share = _best(scores[fold != k], inside[fold != k], level, test, both)
         here = scores[fold == k], inside[fold == k]
-        found.append(guessed(*here, max(2, round(share * len(here[0]))), both))
+        found.append(guess(*here, max(2, round(share * len(here[0]))), both))
     return one_run.largest(
         lambda parameters: 2 * np.mean([test.p_values(parameters, guesses) for guesses in found], axis=0) <= level
     )
@@ -184,6 +184,6 @@ def _best(scores: np.ndarray, inside: np.ndarray, level: float, test: Test, both
     made = np.unique(np.geomspace(min(10, len(scores)), len(scores), 8).round().astype(int))
 
     def bound(count: int) -> float:
-        return test.largest(guessed(scores, inside, count, both), level)
+        return test.largest(guess(scores, inside, count, both), level)
 
     return float(max(made.tolist(), key=bound)) / len(scores)

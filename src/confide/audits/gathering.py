@@ -13,7 +13,7 @@ from confide import validation
 from confide.audits import rebuilding
 from confide.audits.program import Told
 from confide.audits.rebuilding import Program, in_places, source
-from confide.audits.repetitions import repeated
+from confide.audits.repetitions import repeat
 from confide.inference.loop import Job
 from confide.mechanism import exact_rounding
 from confide.mechanism.witness import Heard
@@ -52,7 +52,7 @@ def sizes(built: Program, repetitions: int | None) -> tuple[int, int]:
     return blocks, int(min(MOST, max(FEWEST, room // (blocks * job.block))))
 
 
-def gathered(
+def gather(
     built: Program,
     blocks: int,
     planned: int,
@@ -70,10 +70,10 @@ def gathered(
         alike, others = (
             [source(seed, label, done + i, secure) for i in range(at_once)] for label in ("alike", "others")
         )
-        silent = np.asarray(repeated(job, built.table(np.zeros(n)), known, alike, blocks).sums)
+        silent = np.asarray(repeat(job, built.table(np.zeros(n)), known, alike, blocks).sums)
         seen.hush(silent)
         for name, weights in tables.items():
-            found = repeated(job, built.table(weights), known, others if name == "other" else alike, blocks)
+            found = repeat(job, built.table(weights), known, others if name == "other" else alike, blocks)
             seen.take(name, found, silent)
         done += at_once
         if report is not None:
@@ -195,7 +195,7 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
     sources = [source(seed, "plain", i, job.parameters.secure) for i in range(FEW)]
     others = rebuilding.ordinary(built.model, built.shapes, generator, n - 1)
     known = tuple(np.repeat(array[:1], 2, axis=0) for array in others)
-    without, found = np.asarray(repeated(job, in_places(others, n), known, sources, blocks).sums), []
+    without, found = np.asarray(repeat(job, in_places(others, n), known, sources, blocks).sums), []
     drawn = [(scale, None) for scale in SCALES]
     labels = rebuilding.labels(built.model, built.shapes)
     labels = labels if len(labels) <= LABELS else generator.choice(labels, LABELS, replace=False)
@@ -203,9 +203,9 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
         row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
         if label is not None:
             row = (*row[:-1], np.full_like(row[-1], label))
-        row = (*[_scaled(array, scale) for array in row[:-1]], row[-1])
+        row = (*[_scale(array, scale) for array in row[:-1]], row[-1])
         whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
-        moved = in_clips(job, np.asarray(repeated(job, in_places(whole, n), known, sources, blocks).sums) - without)
+        moved = in_clips(job, np.asarray(repeat(job, in_places(whole, n), known, sources, blocks).sums) - without)
         moved = moved.reshape(-1, moved.shape[-1])
         first = np.argmax(moved > 0, axis=1)
         lengths = moved[np.arange(len(moved)), first]
@@ -213,5 +213,5 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
     return np.concatenate(found)
 
 
-def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
+def _scale(array: np.ndarray, scale: float) -> np.ndarray:
     return array if array.dtype.kind in "iu" else (scale * array).astype(array.dtype)

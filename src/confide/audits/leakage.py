@@ -36,7 +36,7 @@ from confide.inference import plans
 from confide.inference.posterior import NotPrivateWarning, Posterior
 from confide.mechanism import noise
 from confide.mechanism.clipping import Batch, clipped_sum
-from confide.models.inputs import checked_data
+from confide.models.inputs import check_data
 from confide.models.model import Model
 from confide.validation import Refused
 
@@ -167,14 +167,14 @@ def leakage_test(
     model, most, cut = posterior.model, validation.count(pairs=pairs), _clip(posterior, clip)
     if model is None:
         raise Refused("the posterior has no model: give the one that was fitted to Posterior.load(path, model=)")
-    fitted, others = checked_data(model, train), checked_data(model, test)
+    fitted, others = check_data(model, train), check_data(model, test)
     _check_alike(fitted, others)
     start, unravel = plans.unraveller(model, fitted, noise.as_key(0))
-    plans.traced(model, fitted, start, unravel)
+    plans.trace_model(model, fitted, start, unravel)
     position = _position(posterior, model, draw, unravel(start))
     whole = noise.as_key(key)
     drawn = [
-        disjoint(noise.derived(whole, name), len(data[0]), most, name)
+        disjoint(noise.derive_key(whole, name), len(data[0]), most, name)
         for name, data in (("train", fitted), ("test", others))
     ]
     warnings.warn(
@@ -207,14 +207,14 @@ def leakage_test(
             )
         return result
 
-    return compared(
+    return compare(
         distances("train", fitted, drawn[0]),
         distances("test", others, drawn[1]),
         clip=None if math.isinf(cut) else cut,
     )
 
 
-def compared(train: np.ndarray, test: np.ndarray, clip: float | None = None) -> Leakage:
+def compare(train: np.ndarray, test: np.ndarray, clip: float | None = None) -> Leakage:
     """Both tests, from the distances of pairs that share no record."""
     from scipy import stats
 
@@ -280,10 +280,10 @@ def _position(posterior: Posterior, model: Model, draw: int, start: Any) -> jax.
     size = posterior.chains * posterior.size
     if isinstance(draw, bool) or not isinstance(draw, (int, np.integer)) or not -size <= draw < size:
         raise Refused(f"draw = {draw!r} is not one of the {size} draws: give a whole number from {-size} to {size - 1}")
-    return ravel_pytree(model.unconstrain(jax.tree.map(lambda leaf: leaf[draw], aligned(posterior, model, start))))[0]
+    return ravel_pytree(model.unconstrain(jax.tree.map(lambda leaf: leaf[draw], align(posterior, model, start))))[0]
 
 
-def aligned(posterior: Posterior, model: Model, start: Any) -> Any:
+def align(posterior: Posterior, model: Model, start: Any) -> Any:
     """The draws of all chains along one axis, as parameters of the model, as they are reported.
 
     Leaves go by name: files keep a named tuple as a dict.

@@ -26,7 +26,7 @@ from scipy import optimize, special, stats
 
 from confide import validation
 from confide.audits.losses import among, distinct, labels, log_odds, probabilities, side
-from confide.audits.pools import all_log_odds, coded, generator, halves, inside, shadow_count, trainer
+from confide.audits.pools import all_log_odds, code_labels, generator, halves, inside, shadow_count, trainer
 from confide.audits.scores import Scores
 from confide.validation import Refused
 
@@ -79,7 +79,7 @@ def lira(
     found = probabilities(target, attacked[0])
     seen = log_odds(found, labels(target, attacked[1], found.shape[-1]))
     pool = _pool(attacked, data, mode)
-    (codes, code), _ = coded(pool, attacked)
+    (codes, code), _ = code_labels(pool, attacked)
     subsets = halves(len(pool[0]), count, rng)
     predict = trainer(train)(pool[0], codes, subsets, int(rng.integers(2**32)))
     told = all_log_odds(predict, attacked[0], code, count)
@@ -116,7 +116,9 @@ def online(seen: np.ndarray, told: np.ndarray, known: np.ndarray, variance: str)
     if variance == "each":
         law_in, law_out = Law(m_in, np.sqrt(s_in), MOST), Law(m_out, np.sqrt(s_out), MOST)
     elif variance == "global":
-        law_in, law_out = (Law(m, np.sqrt(_pooled(s, n)), MOST) for m, s, n in ((m_in, s_in, b), (m_out, s_out, a)))
+        law_in, law_out = (
+            Law(m, np.sqrt(_pooled_variance(s, n)), MOST) for m, s, n in ((m_in, s_in, b), (m_out, s_out, a))
+        )
     else:
         law_in, law_out = _shrunken((a, m_out, s_out), (b, m_in, s_in))
     return law_in.log_density(seen) - law_out.log_density(seen)
@@ -126,9 +128,9 @@ def offline(seen: np.ndarray, told: np.ndarray, variance: str) -> np.ndarray:
     """How many standard deviations the target is above models that have not seen a record: one-sided, so no density."""
     count, mean, square = _moments(told, np.ones(told.shape, bool))
     if variance == "global":
-        square = np.full_like(square, _pooled(square, count))
+        square = np.full_like(square, _pooled_variance(square, count))
     elif variance == "prior":
-        square, _ = _shared(square, count - 1)
+        square, _ = _shrink(square, count - 1)
     return (seen - mean) / np.sqrt(square)
 
 
@@ -140,16 +142,16 @@ def _moments(told: np.ndarray, where: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return count, mean, np.maximum(square, LEAST)
 
 
-def _pooled(squares: np.ndarray, counts: np.ndarray) -> float:
+def _pooled_variance(squares: np.ndarray, counts: np.ndarray) -> float:
     return float(np.average(squares, weights=np.maximum(counts - 1, 1e-9)))
 
 
 def _shrunken(out: tuple[np.ndarray, ...], fitted: tuple[np.ndarray, ...]) -> tuple[Law, Law]:
     """What is to be expected of the target, in and out; the algebra is in the module's docstring."""
     (a, m_out, s_out), (b, m_in, s_in) = out, fitted
-    ratio = _pooled(s_in, b) / _pooled(s_out, a)
+    ratio = _pooled_variance(s_in, b) / _pooled_variance(s_out, a)
     freedom = a + b - 2
-    square, more = _shared(((a - 1) * s_out + (b - 1) * s_in / ratio) / freedom, freedom)
+    square, more = _shrink(((a - 1) * s_out + (b - 1) * s_in / ratio) / freedom, freedom)
     noise, shift = 1 / a + ratio / b, m_in - m_out
     centre = float(np.mean(shift))
     spread = max(0.0, float(np.mean((shift - centre) ** 2) / np.mean(square) - np.mean(noise)))
@@ -164,7 +166,7 @@ def _shrunken(out: tuple[np.ndarray, ...], fitted: tuple[np.ndarray, ...]) -> tu
     return Law(level + shift, scale_in, more), Law(level, scale_out, more)
 
 
-def _shared(squares: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _shrink(squares: np.ndarray, freedom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Posterior variances and degrees of freedom, under an inverse gamma law that is fitted to all of the variances."""
     logs = np.log(squares) - special.digamma(freedom / 2) + np.log(freedom / 2)
     extra = float(np.var(logs, ddof=1) - np.mean(special.polygamma(1, freedom / 2))) if len(logs) > 1 else 0.0

@@ -42,10 +42,10 @@ def probabilities(predictor: Any, x: Any) -> np.ndarray:
     given: Any = function(x)
     for method in ("detach", "cpu"):  # of a tensor that is part of a computation, or on another device
         given = getattr(given, method)() if hasattr(given, method) else given
-    return checked(given, (len(x),))
+    return check_probabilities(given, (len(x),))
 
 
-def checked(given: Any, leading: tuple[int, ...]) -> np.ndarray:
+def check_probabilities(given: Any, leading: tuple[int, ...]) -> np.ndarray:
     """Probabilities of shape (*leading, labels), refused where they are none."""
     try:
         result = np.asarray(given, np.float64)
@@ -108,12 +108,12 @@ def losses(predictor: Any, x: Any, y: Any) -> np.ndarray:
     """
     if kind(predictor) != "classification":
         each = draw_losses(predictor, x, y)
-        return mixed(each)
+        return mixture_loss(each)
     found = probabilities(predictor, x)
-    return np.logaddexp(0.0, -log_odds(found, labels(predictor, checked_labels(x, y), found.shape[-1])))
+    return np.logaddexp(0.0, -log_odds(found, labels(predictor, check_labels(x, y), found.shape[-1])))
 
 
-def checked_labels(x: Any, y: Any) -> np.ndarray:
+def check_labels(x: Any, y: Any) -> np.ndarray:
     if len(x) != len(y):
         raise Refused(f"X has {len(x)} rows and y {len(y)}: give one label for each row")
     return np.asarray(y)
@@ -130,7 +130,7 @@ def kind(predictor: Any) -> str:
     return predictor.model.kind
 
 
-def mixed(each: np.ndarray) -> np.ndarray:
+def mixture_loss(each: np.ndarray) -> np.ndarray:
     """-log of the mean over the first axis of exp(-loss): the loss of the averaged prediction."""
     from scipy.special import logsumexp
 
@@ -142,18 +142,18 @@ def draw_losses(posterior: Any, x: Any, y: Any) -> np.ndarray:
     import jax
     import jax.numpy as jnp
 
-    from confide.audits.leakage import aligned
+    from confide.audits.leakage import align
     from confide.inference import plans
     from confide.inference.posterior import Posterior
     from confide.mechanism import noise
-    from confide.models.inputs import checked_data
+    from confide.models.inputs import check_data
 
     validation.instance(Posterior, posterior=posterior)
     kind(posterior)
     model = posterior.model
-    data = checked_data(model, (x, y))
+    data = check_data(model, (x, y))
     start, unravel = plans.unraveller(model, data, noise.as_key(0))
-    draws = aligned(posterior, model, unravel(start))
+    draws = align(posterior, model, unravel(start))
 
     @jax.jit
     def every(draws: Any, rows: tuple[jax.Array, ...]) -> jax.Array:

@@ -160,7 +160,7 @@ class MadeUp(Audit):
         }
 
 
-def made_up(
+def audit_program(
     posterior: Posterior,
     *,
     confidence: float = 0.95,
@@ -182,14 +182,14 @@ def made_up(
     seed = secrets.randbits(63) if seed is None else int(validation.nonnegative(seed=seed))
     seconds = math.inf if seconds is None else validation.positive(seconds=seconds)
     guarantee = posterior.guarantee
-    rebuilding.checked(posterior)
+    rebuilding.check_model(posterior)
     assert guarantee is not None
     generator = np.random.default_rng([seed, 1])
-    built = rebuilding.rebuilt(posterior, noise.derived(noise.as_key(seed), "start"), generator, gathering.KEPT)
+    built = rebuilding.rebuilt(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
     blocks, planned = gathering.sizes(built, repetitions)
-    told = gathering.gathered(built, blocks, planned, seed, generator, began + seconds, report)
+    told = gathering.gather(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
-    points = _claimed(guarantee, built.planned.until if steps < built.job.steps else None, steps)
+    points = _claim(guarantee, built.planned.until if steps < built.job.steps else None, steps)
     tests = program.p_values(told, points)
     tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
     pairs = program.pairs_of(told)
@@ -226,7 +226,7 @@ def made_up(
     )
 
 
-def _claimed(guarantee: Guarantee, until: Callable[[int], Event] | None, steps: int) -> tuple[np.ndarray, np.ndarray]:
+def _claim(guarantee: Guarantee, until: Callable[[int], Event] | None, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """The privacy profile that is claimed: of the whole run, or of its first steps where `until` prices those."""
     event = guarantee.event if until is None else until(steps)
     epsilons, deltas = accountants.profile(event, guarantee.neighbours, guarantee.accountant).points()
@@ -268,7 +268,7 @@ def _reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:
 def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:
     """Write the result into the folder of the run, in the place of an earlier one."""
     path = Path(folder) / FILE
-    with atomic_files.written(path) as file:
+    with atomic_files.write_text(path) as file:
         json.dump(found.to_json(), file, indent=2, allow_nan=False, default=float)
         file.write("\n")
     return path

@@ -26,7 +26,7 @@ import numpy as np
 from scipy.special import expit, logsumexp
 
 from confide import validation
-from confide.audits.losses import distinct, draw_losses, losses, mixed
+from confide.audits.losses import distinct, draw_losses, losses, mixture_loss
 from confide.audits.scores import Scores
 from confide.validation import Refused
 
@@ -47,8 +47,8 @@ def measure(losses: Any, reference_losses: Any, weights: Any = None) -> np.ndarr
         reference_losses: (draws, records), under draws of the posterior of the other records alone.
         weights: of the draws of an ensemble, for instance their step sizes; by default all are equal.
     """
-    own, reference = _shaped(losses, reference_losses)
-    return mixed(reference) - (_averaged(own, weights) if own.ndim == 2 else own)
+    own, reference = _shape(losses, reference_losses)
+    return mixture_loss(reference) - (_average_loss(own, weights) if own.ndim == 2 else own)
 
 
 def mpl(losses: Any, reference_losses: Any, prior: float = 0.5, weights: Any = None) -> Mpl:
@@ -67,11 +67,11 @@ def mpl(losses: Any, reference_losses: Any, prior: float = 0.5, weights: Any = N
     >>> mpl([0.0, 1.0], [[1.0, 1.0], [1.0, 1.0]]).loss.round(4)
     array([0.2311, 0.    ])
     """
-    own, reference = _shaped(losses, reference_losses)
+    own, reference = _shape(losses, reference_losses)
     prior = validation.probability(prior=prior)
     score = measure(own, reference, weights)
     probability = expit(score + _log_odds(prior))
-    bound = score if own.ndim == 1 else np.mean(reference, axis=0) - _averaged(own, weights)
+    bound = score if own.ndim == 1 else np.mean(reference, axis=0) - _average_loss(own, weights)
     return Mpl(probability, np.maximum(probability - prior, 0), np.maximum(bound / 4, 0))
 
 
@@ -96,7 +96,7 @@ def optimal(target: Any, reference: Any, members: Any, nonmembers: Any, *, prior
 
     def log_odds(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         own = draw_losses(target, x, y) if isinstance(target, Posterior) else losses(target, x, y)[None]
-        return np.sum(mixed(draw_losses(reference, x, y)) - own, axis=0) + shift
+        return np.sum(mixture_loss(draw_losses(reference, x, y)) - own, axis=0) + shift
 
     one, two = (log_odds(x, y) for x, y in distinct(members, nonmembers))
     return Scores(members=one, nonmembers=two, threshold=0.0, name="optimal attack")
@@ -122,7 +122,7 @@ def _log_odds(prior: float) -> float:
     return math.log(prior) - math.log1p(-prior)
 
 
-def _shaped(losses: Any, reference_losses: Any) -> tuple[np.ndarray, np.ndarray]:
+def _shape(losses: Any, reference_losses: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         own, reference = (np.asarray(given, np.float64) for given in (losses, reference_losses))
     except (TypeError, ValueError):
@@ -139,10 +139,10 @@ def _shaped(losses: Any, reference_losses: Any) -> tuple[np.ndarray, np.ndarray]
     return own, reference
 
 
-def _averaged(each: np.ndarray, weights: Any) -> np.ndarray:
+def _average_loss(each: np.ndarray, weights: Any) -> np.ndarray:
     """The loss of the average prediction."""
     if weights is None:
-        return mixed(each)
+        return mixture_loss(each)
     positive = validation.positive_vector(weights=weights)
     if len(positive) != len(each):
         raise Refused(f"weights has length {len(positive)}: give one for each of the {len(each)} draws")

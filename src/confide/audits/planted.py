@@ -8,7 +8,7 @@ from typing import Any
 
 from confide import validation
 from confide.audits.scores import Scores
-from confide.audits.verdicts import Audit, judged
+from confide.audits.verdicts import Audit, judge
 from confide.inference import canary_requests
 from confide.inference.posterior import Posterior
 from confide.validation import Refused
@@ -50,7 +50,7 @@ def audit(
     """
     confidence = validation.probability(confidence=confidence)
     if made_up:
-        return _made_up(fit_call, confidence, repetitions, seconds, seed)
+        return _audit_program(fit_call, confidence, repetitions, seconds, seed)
     for name, given in {"repetitions": repetitions, "seconds": seconds, "seed": seed}.items():
         if given is not None:
             raise Refused(f"{name} goes with made_up=True: give that, or leave it out")
@@ -69,17 +69,17 @@ def audit(
         raise Refused(
             "the posterior has no canaries: call confide.fit inside fit_call, or fit it with canaries=1000 beforehand"
         )
-    return judged(posterior.guarantee, scores(posterior), confidence=confidence, canaries=posterior.canaries)
+    return judge(posterior.guarantee, scores(posterior), confidence=confidence, canaries=posterior.canaries)
 
 
-def _made_up(
+def _audit_program(
     posterior: Any, confidence: float, repetitions: int | None, seconds: float | None, seed: int | None
 ) -> Audit:
-    from confide.audits.made_up import made_up
+    from confide.audits.made_up import audit_program
 
     if not isinstance(posterior, Posterior):
         raise Refused("made_up=True audits a finished run: give its posterior")
-    return made_up(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
+    return audit_program(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
 
 
 def scores(posterior: Posterior) -> Scores:

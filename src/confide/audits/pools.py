@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from confide.audits.losses import Data, checked, log_odds, probabilities
+from confide.audits.losses import Data, check_probabilities, log_odds, probabilities
 from confide.validation import Refused
 
 NUMBERS = 2**23  # of probabilities held at once
@@ -56,7 +56,7 @@ def one_by_one(make: Callable[..., Any]) -> Trainer:
         seeds = np.random.default_rng(key).integers(2**31, size=len(subsets))
         models = [fitted(x[rows], y[rows], int(seed)) for rows, seed in zip(subsets, seeds, strict=True)]
         count = int(np.max(y)) + 1
-        return lambda x: np.stack([_widened(model, x, count) for model in models])
+        return lambda x: np.stack([_widen(model, x, count) for model in models])
 
     return train
 
@@ -74,7 +74,7 @@ def trainer(train: Any) -> Trainer:
     return cast(Trainer, train)
 
 
-def _widened(model: Any, x: np.ndarray, count: int) -> np.ndarray:
+def _widen(model: Any, x: np.ndarray, count: int) -> np.ndarray:
     """A model has not seen every label where its records lack one: it gives that one no probability."""
     found, known = probabilities(model, x), getattr(model, "classes_", None)
     if known is None or len(known) == count:
@@ -108,10 +108,12 @@ def said(
     predict: Predict, x: np.ndarray, models: int, function: Callable[[np.ndarray, slice], np.ndarray]
 ) -> np.ndarray:
     """What a function makes of every model's probabilities of some rows, for all rows: (models, rows, ...)."""
-    labels = checked(predict(x[:1]), (models, 1)).shape[-1]
+    labels = check_probabilities(predict(x[:1]), (models, 1)).shape[-1]
     step = max(1, NUMBERS // (models * labels))
     parts = [slice(begin, begin + step) for begin in range(0, len(x), step)]
-    return np.concatenate([function(checked(predict(x[part]), (models, len(x[part]))), part) for part in parts], axis=1)
+    return np.concatenate(
+        [function(check_probabilities(predict(x[part]), (models, len(x[part]))), part) for part in parts], axis=1
+    )
 
 
 def all_log_odds(predict: Predict, x: np.ndarray, y: np.ndarray, models: int) -> np.ndarray:
@@ -119,7 +121,7 @@ def all_log_odds(predict: Predict, x: np.ndarray, y: np.ndarray, models: int) ->
     return said(predict, x, models, lambda found, part: log_odds(found, y[part]))
 
 
-def coded(*sides: Data) -> tuple[list[np.ndarray], int]:
+def code_labels(*sides: Data) -> tuple[list[np.ndarray], int]:
     """Labels of all sides as 0, 1, ..., and how many there are."""
     values, codes = np.unique(np.concatenate([y for _, y in sides]), return_inverse=True)
     return np.split(codes, np.cumsum([len(y) for _, y in sides])[:-1]), len(values)

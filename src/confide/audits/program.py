@@ -259,7 +259,7 @@ def two_sided(seen: int, number: int, chance: float) -> float:
     return min(1.0, 2 * min(float(law.cdf(seen)), float(law.sf(seen - 1))))
 
 
-def found_most(rates: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
+def largest_power(rates: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> np.ndarray:
     """F: the largest true positive rate that the claim allows at false positive rates."""
     factors, columns = np.exp(epsilons), np.asarray(rates, np.float64)[:, None]
     lines = np.minimum(deltas + factors * columns, 1 - (1 - deltas - columns) / factors)
@@ -276,7 +276,7 @@ def apart(inside: np.ndarray, outside: np.ndarray, epsilons: np.ndarray, deltas:
     tried = [(np.mean(inside[:cut] > level), np.mean(outside[:cut] > level)) for level in candidates]
     found, wrong = np.array(tried).T
     room = (cut * wrong + 1) / (cut + 2)
-    most = found_most(room, epsilons, deltas)
+    most = largest_power(room, epsilons, deltas)
     gap = (found - most) / np.sqrt(np.maximum(most * (1 - most), 1 / cut) / cut)
     level = candidates[int(np.argmax(gap))]
     one, two = ((int(np.sum(side[cut:] > level)), len(side) - cut) for side in (inside, outside))
@@ -285,7 +285,7 @@ def apart(inside: np.ndarray, outside: np.ndarray, epsilons: np.ndarray, deltas:
 
 def _least_likely(found: tuple[int, int], wrong: tuple[int, int], epsilons: np.ndarray, deltas: np.ndarray) -> float:
     rates = np.unique(np.concatenate([[0.0], np.geomspace(1e-9, 1e-2, 2000), np.linspace(1e-2, 1.0, 4000)]))
-    many = stats.binom.sf(found[0] - 1, found[1], found_most(rates, epsilons, deltas))
+    many = stats.binom.sf(found[0] - 1, found[1], largest_power(rates, epsilons, deltas))
     few = stats.binom.cdf(wrong[0], wrong[1], rates)
     most = float(np.max(many[1:] * few[:-1]))  # the first rises along the rates, the second falls
     return min(1.0, most * (1 - math.log(most))) if 0 < most < 1 else float(most >= 1)

@@ -67,7 +67,7 @@ def kinds(model: Model, told: tuple[tuple[int, ...], ...]) -> list[tuple[Shape, 
     return [usual, (*usual[:-1], Shape(told[-1], whole)), tuple(Shape(shape, whole) for shape in told)]
 
 
-def checked(posterior: Posterior) -> Model:
+def check_model(posterior: Posterior) -> Model:
     """The model of a run whose program can be built again; refused in one line where it cannot."""
     plan, model = posterior.plan, posterior.model
     if posterior.guarantee is None:
@@ -129,7 +129,7 @@ class Program:
 
 def rebuilt(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
     """The program of the run. `observed` numbers of noisy sums of one run and chain are kept at most."""
-    model = checked(posterior)
+    model = check_model(posterior)
     *others, last = kinds(model, shapes(posterior.plan, model))
     for told in others:
         try:
@@ -156,12 +156,12 @@ def _rebuilt(
     asked = asked._replace(microbatch=plan.get("microbatch"))
 
     def planned(model: Model, data: Data) -> plans.Planned:
-        return plans.planned(model, in_places(data, n), budget, sampler_of(plan), asked, key)
+        return plans.make_plan(model, in_places(data, n), budget, sampler_of(plan), asked, key)
 
     rows = ordinary(model, told, generator, 16)
     plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
     assert isinstance(plain, Job)
-    marks = marked(model, tuple(array[_longest(plain, rows)][None] for array in rows), generator)
+    marks = mark(model, tuple(array[_longest(plain, rows)][None] for array in rows), generator)
     found = planned(marks.model, marks.table(np.zeros(n)))
     job = found.job
     assert isinstance(job, Job)
@@ -242,16 +242,16 @@ class Marked:
         return (*copies, (-LENGTH * weights).astype(np.float32))  # away from its label: a row that fits pulls no more
 
 
-def marked(model: Model, rows: Data, generator: np.random.Generator) -> Marked:
+def mark(model: Model, rows: Data, generator: np.random.Generator) -> Marked:
     if model.linear is None:
-        return Marked(model=_weighted(model), row=tuple(array[:1] for array in rows), linear=False)
+        return Marked(model=_weigh(model), row=tuple(array[:1] for array in rows), linear=False)
     direction = generator.normal(size=rows[0][:1].shape)
     bound = model.linear.norm_bound or 1.0
     unit = (direction * (0.99 * min(1.0, bound) / np.linalg.norm(direction))).astype(np.float32)
-    return Marked(model=_labelled(model, model.linear), row=(unit, rows[1][:1]), linear=True)
+    return Marked(model=_label(model, model.linear), row=(unit, rows[1][:1]), linear=True)
 
 
-def _weighted(model: Model) -> Model:
+def _weigh(model: Model) -> Model:
     layered = model.layered
 
     def log_likelihood(parameters: Any, *row: Any) -> jax.Array:
@@ -270,7 +270,7 @@ def _weighted(model: Model) -> Model:
     )
 
 
-def _labelled(model: Model, linear: Linear) -> Model:
+def _label(model: Model, linear: Linear) -> Model:
     def pull(labels: jax.Array) -> jax.Array:
         return jnp.where(jnp.abs(labels) == UP, LENGTH * jnp.sign(labels), 0.0)
 
@@ -287,8 +287,8 @@ def _labelled(model: Model, linear: Linear) -> Model:
 
 def source(seed: int, label: str, number: int, secure: bool) -> Any:
     """What one of the runs draws from: as good as the operating system's to whoever does not know the seed."""
-    key = noise.derived(noise.as_key(seed), "made up", label, number)
+    key = noise.derive_key(noise.as_key(seed), "made up", label, number)
     if not secure:
         return key
-    words = [np.asarray(jax.random.key_data(noise.derived(key, part))).tobytes() for part in range(4)]
+    words = [np.asarray(jax.random.key_data(noise.derive_key(key, part))).tobytes() for part in range(4)]
     return noise.SecureSource(b"".join(words))

@@ -14,7 +14,7 @@ from confide.models.inputs import Records
 from confide.models.model import Data
 
 
-def repeated(job: Job, data: Records, known: Data, sources: list[Any], blocks: int) -> Heard:
+def repeat(job: Job, data: Records, known: Data, sources: list[Any], blocks: int) -> Heard:
     """What a witness hears of the first blocks of a job, once for every source of randomness.
 
     `data` are made up and the same for all; `known` are the two records that the witness knows. The arrays that are

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from confide.audits.losses import FLOOR, distinct, labels, log_odds, probabilities, side
-from confide.audits.pools import coded, generator, halves, inside, said, shadow_count, trainer
+from confide.audits.pools import code_labels, generator, halves, inside, said, shadow_count, trainer
 from confide.audits.scores import Scores
 
 MOST = 200_000  # pairs of a record and a model that the attack learns from
@@ -44,7 +44,7 @@ def shadow(
     count, rng = shadow_count(shadows, 2), generator(key)
     one, two = distinct(members, nonmembers)
     own = side("data", data)
-    codes, kinds = coded(own, one, two)
+    codes, kinds = code_labels(own, one, two)
     subsets = halves(len(own[0]), count, rng)
     predict = trainer(train)(own[0], codes[0], subsets, int(rng.integers(2**32)))
     asked = np.sort(rng.permutation(len(own[0]))[: max(2, MOST // count)])

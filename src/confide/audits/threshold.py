@@ -61,11 +61,11 @@ def threshold(predictor: Any, members: Any, nonmembers: Any, score: str = "loss"
         return threshold_attack(*(losses(predictor, x, y) for x, y in sides))
     if kind(predictor) != "classification":
         raise Refused(f"score = {score!r} needs probabilities of labels, and a regression has none: use 'loss'")
-    one, two = (_scored(predictor, x, y, score) for x, y in sides)
+    one, two = (_score(predictor, x, y, score) for x, y in sides)
     return Scores(members=one, nonmembers=two, threshold=float(np.mean(one)), name=f"threshold on the {score}")
 
 
-def _scored(predictor: Any, x: np.ndarray, y: np.ndarray, score: str) -> np.ndarray:
+def _score(predictor: Any, x: np.ndarray, y: np.ndarray, score: str) -> np.ndarray:
     """Higher where the prediction is more certain."""
     found = probabilities(predictor, x)
     found /= found.sum(axis=1, keepdims=True)

@@ -61,7 +61,7 @@ class Trained(NamedTuple):
         if x.shape[1] != self.sizes[0]:
             raise Refused(f"x has {x.shape[1]} columns, the networks learnt from {self.sizes[0]}: give the same")
         last = jax.tree.map(lambda leaf: leaf[:, -members:], self.weights)
-        return np.asarray(_predicted(last, x))
+        return np.asarray(_predict(last, x))
 
 
 def networks(
@@ -133,18 +133,18 @@ def _train(settings: Settings, x: Any, y: Any, subsets: Any, key: Any) -> Traine
     if keys.shape != (len(rows),):
         raise Refused(f"key has shape {keys.shape}: give one, or one for each of the {len(rows)} networks")
     y, rows = jnp.asarray(labels, jnp.int32), jnp.asarray(rows, jnp.int32)
-    return Trained(settings, sizes, _learnt(settings, sizes, x, y, rows, keys))
+    return Trained(settings, sizes, _learn(settings, sizes, x, y, rows, keys))
 
 
-def _learnt(
+def _learn(
     settings: Settings, sizes: tuple[int, ...], x: jax.Array, y: jax.Array, subsets: jax.Array, keys: jax.Array
 ) -> Weights:
     """The last iterates of all networks. Data are arguments of what is compiled: a cache writes constants to disk."""
     rule, count = settings.rule, settings.ensemble
-    start, keys = _begun(sizes, keys)
+    start, keys = _begin(sizes, keys)
     state, latest = rule.init(start), jax.tree.map(lambda leaf: jnp.stack([leaf] * count, 1), start)
     for number in range(settings.epochs):
-        batches = _shuffled(settings.batch_size, subsets, keys, number)
+        batches = _shuffle(settings.batch_size, subsets, keys, number)
         rate = settings.learning_rate * 0.5 ** (number // settings.halve_every if settings.halve_every else 0)
         kept = latest if settings.ensemble_of == "steps" else None
         state, kept = _epoch(rule, settings.dropout, subsets.shape[1], jnp.float32(rate), (x, y), state, kept, batches)
@@ -165,17 +165,17 @@ def _inputs(x: Any) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _begun(sizes: tuple[int, ...], keys: jax.Array) -> tuple[Weights, jax.Array]:
+def _begin(sizes: tuple[int, ...], keys: jax.Array) -> tuple[Weights, jax.Array]:
     """Where each network starts, and a key for all else."""
 
     def one(key: jax.Array) -> tuple[Weights, jax.Array]:
         start_key, key = jax.random.split(key)
-        return started(sizes, start_key), key
+        return initial_weights(sizes, start_key), key
 
     return jax.vmap(one)(keys)
 
 
-def started(sizes: tuple[int, ...], key: jax.Array) -> Weights:
+def initial_weights(sizes: tuple[int, ...], key: jax.Array) -> Weights:
     """Weights and biases uniform within 1 / sqrt(inputs of the layer), as PyTorch's layers start."""
     shapes = [(inputs + 1, outputs) for inputs, outputs in itertools.pairwise(sizes)]
     ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
@@ -185,7 +185,7 @@ def started(sizes: tuple[int, ...], key: jax.Array) -> Weights:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _shuffled(size: int, subsets: jax.Array, keys: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _shuffle(size: int, subsets: jax.Array, keys: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The rows of an epoch's batches, (networks, steps, rows), and a key for each step."""
     n = subsets.shape[1]
     steps = math.ceil(n / size)
@@ -236,11 +236,11 @@ def _scores(weights: Weights, x: jax.Array, dropout: float = 0.0, key: jax.Array
         if number < len(weights) - 1:
             x = jax.nn.relu(x)
             if dropout and key is not None:
-                x = dropped(jax.random.fold_in(key, number), x, dropout)
+                x = drop_units(jax.random.fold_in(key, number), x, dropout)
     return x
 
 
-def dropped(key: jax.Array, x: jax.Array, share: float) -> jax.Array:
+def drop_units(key: jax.Array, x: jax.Array, share: float) -> jax.Array:
     """A share of the units left out, the others scaled so that the mean stays."""
     return jnp.where(jax.random.bernoulli(key, 1 - share, x.shape), x / (1 - share), jnp.float32(0))
 
@@ -251,7 +251,7 @@ def _loss(weights: Weights, x: jax.Array, y: jax.Array, share: jax.Array, dropou
 
 
 @jax.jit
-def _predicted(weights: Weights, x: jax.Array) -> jax.Array:
+def _predict(weights: Weights, x: jax.Array) -> jax.Array:
     def of_one(iterates: Weights) -> jax.Array:
         each = jax.vmap(lambda weights: jax.nn.log_softmax(_scores(weights, x)))(iterates)
         return jax.nn.logsumexp(each, axis=0) - math.log(len(each))

@@ -157,12 +157,12 @@ class Audit:
         }
 
 
-def judged(
+def judge(
     guarantee: Guarantee, scores: Scores, *, confidence: float, canaries: Canaries | None = None, key: int = 0
 ) -> Audit:
     """The claim against the scores, and against all that was told of canaries where they are those."""
     level, delta = 1 - confidence, guarantee.delta
-    joined, inside = bounds.joined(scores.members, scores.nonmembers, np.random.default_rng(key))
+    joined, inside = bounds.join(scores.members, scores.nonmembers, np.random.default_rng(key))
 
     def found(method: bounds.Method) -> float:
         if delta == 0 and method == "one-run-fdp":
@@ -174,7 +174,7 @@ def judged(
     points = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant).points()
     claim = one_run.envelope(*points)
     guesses = [
-        float(one_run.p_value(claim, bounds.guessed(joined, inside, made))[0]) / share
+        float(one_run.p_value(claim, bounds.guess(joined, inside, made))[0]) / share
         for made, share in bounds.numbers(len(joined)).items()
     ]
     tests, independent = {"guesses": min(1.0, *guesses)}, None

@@ -21,7 +21,7 @@ def cache() -> Path | None:
 
 
 @contextmanager
-def written(path: Path, private: bool = False) -> Iterator[TextIO]:
+def write_text(path: Path, private: bool = False) -> Iterator[TextIO]:
     """A text file that takes the place of `path` when it is complete; refused where it cannot be written.
 
     A private one can be read by its owner alone, from the moment it exists.
@@ -31,7 +31,7 @@ def written(path: Path, private: bool = False) -> Iterator[TextIO]:
 
 
 @contextmanager
-def written_bytes(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+def write_bytes(path: Path, private: bool = False) -> Iterator[BinaryIO]:
     """The same for a file of bytes."""
     with _draft(path, private, "wb") as file:
         yield file
@@ -54,7 +54,7 @@ def _draft(path: Path, private: bool, mode: str, **text: Any) -> Iterator[Any]:
         draft.unlink(missing_ok=True)
 
 
-def kept(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Have the system write a file, or the names in a folder, to the disk now."""
     try:
         descriptor = os.open(path, os.O_RDONLY)

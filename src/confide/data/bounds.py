@@ -38,7 +38,7 @@ class Bounds(NamedTuple):
         return slopes, weights[-1] - self.middle @ slopes
 
 
-def checked_bounds(bounds: Any, name: str, columns: int) -> Bounds:
+def check_bounds(bounds: Any, name: str, columns: int) -> Bounds:
     """From (low, high), each a number or one for every column; refused unless finite and low < high."""
     try:
         low, high = (np.array(end, np.float64) for end in bounds)

@@ -94,7 +94,7 @@ def encode_table(schema: Schema, table: Table, *, count: bool = False) -> Encode
     """Encode a whole table with its target; refusals name the file, the line and the column."""
     _compare(schema.used, schema, table)
     none = encode(schema, {column.name: [] for column in schema.used}, count)  # a table may have no rows
-    pieces = [none, *(_encoded(schema, table, piece, piece.columns, count) for piece in table.pieces())]
+    pieces = [none, *(_encode(schema, table, piece, piece.columns, count) for piece in table.pieces())]
     return Encoded(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
 
 
@@ -106,19 +106,19 @@ def problems(schema: Schema, table: Table) -> Iterator[Problem]:
             values = piece.columns[column.name]
             for row in np.flatnonzero(_missing(column, values, schema)):
                 what, _, missing = _wrong(column, values[row], schema)
-                yield Problem(column.name, piece.lines[row], f"{_quoted(values[row])} {what}", missing)
+                yield Problem(column.name, piece.lines[row], f"{_quote(values[row])} {what}", missing)
 
 
-def encoded_pieces(schema: Schema, table: Table) -> Iterator[tuple[Piece, np.ndarray, np.ndarray]]:
+def encode_pieces(schema: Schema, table: Table) -> Iterator[tuple[Piece, np.ndarray, np.ndarray]]:
     """Encode a table piece by piece without its target, which it may lack: (piece, x, which rows are present)."""
     _compare(schema.inputs, schema, table)
     for piece in table.pieces():
         inputs = {name: values for name, values in piece.columns.items() if name != schema.target}
-        encoded = _encoded(schema, table, piece, inputs)
+        encoded = _encode(schema, table, piece, inputs)
         yield piece, encoded.x, encoded.present
 
 
-def _encoded(
+def _encode(
     schema: Schema, table: Table, piece: Piece, columns: Mapping[str, Sequence[Any]], count: bool = False
 ) -> Encoded:
     try:
@@ -147,7 +147,7 @@ def _features(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np
     """The features of one column, and which of its values are missing."""
     if column.kind == "numeric":
         numbers, missing = _numbers(column, values, schema)
-        own = scaled(column, numbers)[:, None]
+        own = scale(column, numbers)[:, None]
     else:
         places, missing = _places(column, values, schema)
         if column.kind == "categorical":
@@ -166,11 +166,11 @@ def _target(column: Column, values: Sequence[Any], schema: Schema, count: bool) 
         return places.astype(np.float64), missing
     numbers, missing = _numbers(column, values, schema)
     if not count:
-        return scaled(column, numbers), missing
+        return scale(column, numbers), missing
     return np.clip(np.rint(numbers), *_range(column)), missing
 
 
-def scaled(column: Column, numbers: np.ndarray) -> np.ndarray:
+def scale(column: Column, numbers: np.ndarray) -> np.ndarray:
     """A numeric column's values in [-1, 1]."""
     low, high = _range(column)
     clipped = np.clip(numbers, low, high)
@@ -179,7 +179,7 @@ def scaled(column: Column, numbers: np.ndarray) -> np.ndarray:
     return np.clip(2.0 * ((clipped - low) / (high - low)) - 1.0, -1.0, 1.0)
 
 
-def unscaled(column: Column, numbers: np.ndarray) -> np.ndarray:
+def unscale(column: Column, numbers: np.ndarray) -> np.ndarray:
     """From [-1, 1], or beyond it, back to the unit of the column."""
     (low, high), share = _range(column), (np.asarray(numbers, np.float64) + 1.0) / 2.0
     if column.scale == "log":
@@ -264,7 +264,7 @@ def _refuse_missing(column: Column, values: Sequence[Any], missing: np.ndarray, 
     if column.missing == "refuse" and missing.any():
         row = int(np.argmax(missing))
         what, remedy, _ = _wrong(column, values[row], schema)
-        raise BadValue(row, f"column {column.name!r}: {_quoted(values[row])} {what}: {remedy}")
+        raise BadValue(row, f"column {column.name!r}: {_quote(values[row])} {what}: {remedy}")
 
 
 def _wrong(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
@@ -293,7 +293,7 @@ def _wrong(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
     return "is not finite", remedy, False
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     if value is None:
         return "the value"
     try:

@@ -55,15 +55,15 @@ def read(
     return _folder(path, classes, shape, empty) if path.is_dir() else _arrays(path, classes, shape, empty)
 
 
-def encoded(pictures: Pictures, path: Path, labelled: bool = True) -> Read:
+def encode(pictures: Pictures, path: Path, labelled: bool = True) -> Read:
     """Images as the model of a run sees them; refused where their shape is not that of the run."""
     found = read(path, pictures.classes if labelled else None)
     if found.shape != pictures.shape:
         raise Refused(f"{path} has images of shape {found.shape}, and the run is of {pictures.shape}: give such images")
-    return found._replace(x=seen(pictures, found.x))
+    return found._replace(x=as_model_input(pictures, found.x))
 
 
-def seen(pictures: Pictures, x: np.ndarray) -> np.ndarray:
+def as_model_input(pictures: Pictures, x: np.ndarray) -> np.ndarray:
     return x.reshape(len(x), pictures.numbers) if pictures.flattened else x
 
 
@@ -72,8 +72,8 @@ def _arrays(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] 
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise ValueError("it is one array")
-            x = _named(path, file, X_NAMES, "the images")
-            y = None if classes is None else _named(path, file, Y_NAMES, "the labels")
+            x = _class_numbers(path, file, X_NAMES, "the images")
+            y = None if classes is None else _class_numbers(path, file, Y_NAMES, "the labels")
     except Refused:
         raise
     except Exception as error:  # whatever NumPy, zip or zlib makes of a broken file
@@ -95,7 +95,7 @@ def _arrays(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] 
     return Read(x, labels, present, [str(i) for i in range(len(x))], "index")
 
 
-def _named(path: Path, file: Any, names: tuple[str, ...], what: str) -> np.ndarray:
+def _class_numbers(path: Path, file: Any, names: tuple[str, ...], what: str) -> np.ndarray:
     found = [name for name in names if name in file.files]
     if len(found) == 1:
         return file[found[0]]

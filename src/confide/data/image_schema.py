@@ -89,12 +89,12 @@ def load(path: Path) -> Pictures:
         raise Refused(f"{str(path)!r} cannot be read: {error}; restore it") from None
 
 
-def recognised(path: Path) -> bool:
+def is_images(path: Path) -> bool:
     """Whether this is read here, and not as a table."""
     return path.is_dir() or path.suffix.lower() == ".npz"
 
 
-def shaped(text: str) -> tuple[int, ...]:
+def parse_shape(text: str) -> tuple[int, ...]:
     """The shape in `--shape`: height, width and channels.
 
     >>> shaped("28x28"), shaped("32x32x3")
@@ -108,7 +108,7 @@ def shaped(text: str) -> tuple[int, ...]:
     return (*map(int, sides), *([1] if len(sides) == 2 else []))
 
 
-def declared(text: str) -> tuple[str, ...]:
+def parse_classes(text: str) -> tuple[str, ...]:
     """The names in `--classes`: 'cat,dog', or how many there are, which then have their numbers as names.
 
     >>> declared("3"), declared("cat, dog")

@@ -82,15 +82,15 @@ class Column:
             raise Refused(f"{extra.name} does not go with kind = {self.kind!r}: remove it")
         if self.kind == "numeric":
             low, high = (
-                validation.number("low", _filled("low", self.low)),
-                validation.number("high", _filled("high", self.high)),
+                validation.number("low", _fill("low", self.low)),
+                validation.number("high", _fill("high", self.high)),
             )
             if low >= high:
                 raise Refused(f"low = {low:g} is not below high = {high:g}: give public bounds")
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
         if self.kind in ("categorical", "ordinal"):
-            _filled("categories", self.categories or None)
+            _fill("categories", self.categories or None)
             if len(self.categories) + self.other < 2:
                 raise Refused("categories lists one value: list all, or set kind = 'ignore'")
         if self.kind == "boolean" and {w.lower() for w in self.true} & {w.lower() for w in self.false}:
@@ -143,7 +143,7 @@ class Schema:
         for column in self.columns:
             if column.name == name:
                 return column
-        raise Refused(f"column {name!r} is not in the schema: it has {_listed([c.name for c in self.columns])}")
+        raise Refused(f"column {name!r} is not in the schema: it has {_list([c.name for c in self.columns])}")
 
     def aimed(self, target: str | None = None) -> Schema:
         """With a target that can be one: the given one, or the schema's own."""
@@ -232,7 +232,7 @@ def loads(text: str, where: str = "schema") -> Schema:
         raise Refused(f"{where} has no columns: describe each as [columns.NAME], or begin with 'confide schema init'")
     known = {entry.name for entry in fields(Schema)} - {"columns"}
     if unknown := set(record) - known:
-        raise Refused(f"{where}: {min(unknown)!r} is not a setting of a schema: it has {_listed(sorted(known))}")
+        raise Refused(f"{where}: {min(unknown)!r} is not a setting of a schema: it has {_list(sorted(known))}")
     try:
         validation.instance(str, target=record.get("target", ""))
         described = tuple(_column(name, entry, f"{where}, line {_line(text, name)}") for name, entry in columns.items())
@@ -244,9 +244,9 @@ def loads(text: str, where: str = "schema") -> Schema:
 def _column(name: str, entry: Any, where: str) -> Column:
     known = [f.name for f in fields(Column)][1:]
     if not isinstance(entry, dict) or "kind" not in entry:
-        raise Refused(f"{where}: column {name!r} has no kind: give one of {_listed(get_args(Kind))}")
+        raise Refused(f"{where}: column {name!r} has no kind: give one of {_list(get_args(Kind))}")
     if unknown := set(entry) - set(known):
-        raise Refused(f"{where}: column {name!r}: {min(unknown)!r} is not a setting: it may have {_listed(known)}")
+        raise Refused(f"{where}: column {name!r}: {min(unknown)!r} is not a setting: it may have {_list(known)}")
     try:
         return Column(name=name, **entry)
     except Refused as refusal:
@@ -268,7 +268,7 @@ def _line(text: str, name: str) -> int:
     return next((i for i, line in enumerate(lines, 1) if line in heads), 1)
 
 
-def _filled(name: str, value: Any) -> Any:
+def _fill(name: str, value: Any) -> Any:
     if value is None or value == FILL_IN or value == (FILL_IN,):
         raise Refused(f"{name} is still to be filled in: from public knowledge, not from the data")
     return value
@@ -296,7 +296,7 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def _listed(names: Any) -> str:
+def _list(names: Any) -> str:
     names = list(names)
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 

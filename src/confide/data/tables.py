@@ -61,7 +61,7 @@ class Table:
         return self._parquet_pieces(size) if self.place == "row" else self._csv_pieces(size)
 
     def _csv_pieces(self, size: int) -> Iterator[Piece]:
-        with _opened(self.path, self.encoding) as file:
+        with _open(self.path, self.encoding) as file:
             reader = csv.reader(
                 _lines(file, self.delimiter), delimiter=self.delimiter, skipinitialspace=True, strict=True
             )
@@ -115,29 +115,29 @@ def open_table(
         raise Refused("standard input cannot be read twice, as a table is: give a file")
     if path.is_dir() or not path.exists():
         raise Refused(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}: give a CSV or a Parquet file")
-    _recognised(path, encoding)
+    _refuse_other_formats(path, encoding)
     if path.suffix.lower() in PARQUET:
         header = tuple(_parquet(path).schema_arrow.names)
         if not empty and not _parquet(path).metadata.num_rows:
             raise Refused(f"{path} holds no records: give a file with at least one")
-        return Table(path=path, header=_checked(header, f"{path}"))
+        return Table(path=path, header=_check_header(header, f"{path}"))
     delimiter = "," if delimiter is None else "\t" if delimiter in ("\\t", "tab") else delimiter
     if len(delimiter) != 1:
         raise Refused(f"delimiter = {delimiter!r} is not one character: give one, such as ';'")
     table = Table(path=path, header=(), delimiter=delimiter, encoding=encoding or "utf-8-sig")
-    with _opened(path, table.encoding) as file:
+    with _open(path, table.encoding) as file:
         reader = csv.reader(_lines(file, delimiter), delimiter=delimiter, skipinitialspace=True, strict=True)
         rows = (pair for pair in _rows(reader, table) if pair[0])
         found, line = next(rows, (None, 0))
         if found is None:
             raise Refused(f"{path} is empty: give a file with a header and at least one record")
-        header = _checked(tuple(name.strip() for name in found), table.at(line))
+        header = _check_header(tuple(name.strip() for name in found), table.at(line))
         if len(header) == 1:
             other = next((mark for mark in DELIMITERS if mark != delimiter and mark in header[0]), None)
             if other:
                 raise Refused(
                     f"{table.at(line)}: the header is one column, {header[0][:40]!r}: "
-                    f"the delimiter seems to be {DELIMITERS[other]}; give --delimiter '{_shown(other)}'"
+                    f"the delimiter seems to be {DELIMITERS[other]}; give --delimiter '{_show(other)}'"
                 )
         if not empty and next(rows, None) is None:
             raise Refused(f"{path} holds a header and no records: give a file with at least one")
@@ -152,7 +152,7 @@ MAGIC = {
 }
 
 
-def _recognised(path: Path, encoding: str | None) -> None:
+def _refuse_other_formats(path: Path, encoding: str | None) -> None:
     """Refuse what is something else than its name says."""
     try:
         with path.open("rb") as file:
@@ -164,7 +164,7 @@ def _recognised(path: Path, encoding: str | None) -> None:
         raise Refused(f"{path} {found}")
 
 
-def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
+def _check_header(header: tuple[str, ...], where: str) -> tuple[str, ...]:
     if "" in header:
         last = header.index("") == len(header) - 1
         remedy = "remove the delimiter at the end of the lines, or give it one" if last else "give it one"
@@ -174,11 +174,11 @@ def _checked(header: tuple[str, ...], where: str) -> tuple[str, ...]:
     return header
 
 
-def _shown(delimiter: str) -> str:
+def _show(delimiter: str) -> str:
     return "tab" if delimiter == "\t" else delimiter
 
 
-def _opened(path: Path, encoding: str) -> Any:
+def _open(path: Path, encoding: str) -> Any:
     try:
         if codecs.lookup(encoding).name.startswith(STATEFUL):
             raise Refused(
@@ -197,14 +197,14 @@ def _lines(file: Any, delimiter: str) -> Iterator[str]:
     quoted = False
     for line in file:
         if '"' in line:
-            quoted = _quoted(line, delimiter, quoted)
+            quoted = _is_quoted(line, delimiter, quoted)
         yield line
 
 
 WITHIN = re.compile(r'[^"]*(?:""[^"]*)*')
 
 
-def _quoted(line: str, delimiter: str, quoted: bool) -> bool:
+def _is_quoted(line: str, delimiter: str, quoted: bool) -> bool:
     """Whether a quotation mark is open at the end of a line, by whether one is at its beginning."""
     place = 0
     while True:
@@ -235,7 +235,7 @@ def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
         except StopIteration:
             return
         except UnicodeDecodeError as error:
-            raise Refused(_undecoded(table, error)) from None
+            raise Refused(_undecodable_line(table, error)) from None
         except csv.Error as error:
             raise Refused(
                 f"{table.at(begins)}: {error}: quote the value, close the quotation mark, or give a CSV file"
@@ -246,7 +246,7 @@ def _rows(reader: Any, table: Table) -> Iterator[tuple[list[str], int]]:
         begins = reader.line_num + 1
 
 
-def _undecoded(table: Table, error: UnicodeDecodeError) -> str:
+def _undecodable_line(table: Table, error: UnicodeDecodeError) -> str:
     """The line of the first byte that the encoding does not know."""
     number, wrong = 1, error.object[error.start]
     with table.path.open("rb") as file:

@@ -30,7 +30,7 @@ from confide.inference.loop import Job
 from confide.inference.plans import Asked
 from confide.inference.posterior import NotPrivateWarning, Posterior
 from confide.mechanism import noise
-from confide.models.inputs import checked_data
+from confide.models.inputs import check_data
 from confide.privacy import pricing
 from confide.privacy.accountants import bayesian
 from confide.privacy.accountants.bayesian import Typical
@@ -151,11 +151,11 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
 
     Not by `confide.fit`, which tells what it finds of typical people at the delta of the budget alone.
     """
-    arrays, key = checked_data(task.model, task.train), noise.as_key(SEED)
+    arrays, key = check_data(task.model, task.train), noise.as_key(SEED)
     asked = Asked(effort.steps, effort.batch_size, CLIP, accounts=accounts(("dp", "bayesian")))
     budget = confide.Budget(epsilon=epsilon, delta=DELTA)
-    planned = jobs.planned(task.model, arrays, budget, sampler, asked, noise.derived(key, "start"))
-    job, source = planned.job, noise.derived(key, "run")
+    planned = jobs.make_plan(task.model, arrays, budget, sampler, asked, noise.derive_key(key, "start"))
+    job, source = planned.job, noise.derive_key(key, "run")
     kept = job.execute(planned.data, source)
     assert isinstance(job, Job)
     assert job.observations is not None

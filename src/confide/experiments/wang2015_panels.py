@@ -173,7 +173,7 @@ def unprotected(split: Split) -> float:
     from sklearn.linear_model import LogisticRegression
 
     model = models.logistic_regression(split.x.shape[1], prior_scale=PRIOR_SCALE)
-    x, y = convexity.prepared(model, as_records((split.x, split.y)))[1].arrays
+    x, y = convexity.prepare_convex(model, as_records((split.x, split.y)))[1].arrays
     fitted = LogisticRegression(C=PRIOR_SCALE**2, fit_intercept=False, max_iter=1000).fit(x, y)
     return float(fitted.score(split.test_x, split.test_y))
 

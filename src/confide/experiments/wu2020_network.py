@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.audits.optimisers import Rule, State
-from confide.audits.training import dropped
+from confide.audits.training import drop_units
 
 GROUPS = 4
 STAGES, BLOCKS = 4, 2
@@ -80,7 +80,7 @@ def scores(weights: Weights, x: jax.Array, dropout: float = 0.0, key: jax.Array 
         stride = 2 if "shortcut" in block else 1
         y = jax.nn.relu(_normed(_convolved(x, block["first"], stride), block["first_norm"]))
         if dropout and key is not None:  # between the convolutions of a block (Zagoruyko and Komodakis 2016)
-            y = dropped(jax.random.fold_in(key, number), y, dropout)
+            y = drop_units(jax.random.fold_in(key, number), y, dropout)
         y = _normed(_convolved(y, block["second"]), block["second_norm"])
         if "shortcut" in block:
             x = _normed(_convolved(x, block["shortcut"], stride), block["shortcut_norm"])

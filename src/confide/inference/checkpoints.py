@@ -55,7 +55,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    atomic_files.kept(path.parent)
+    atomic_files.flush_to_disk(path.parent)
 
 
 def read(path: Path) -> Checkpoint | None:

@@ -21,14 +21,14 @@ from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, takes
 from confide.inference.plans import Asked, Planned
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
-from confide.inference.progress import shown
+from confide.inference.progress import show_progress
 from confide.inference.spend import Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.runs import Run, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Noise, SecureSource
-from confide.models.inputs import Records, checked_data, placed
+from confide.models.inputs import Records, check_data, place_records
 from confide.models.model import Model
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
@@ -62,12 +62,12 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     account = _check(options)
     checkpoint = checkpoints.open_file(options.checkpoint)
     _check_mechanism(checkpoint, account)
-    table = placed(options.model, options.data, options.records, present)
+    table = place_records(options.model, options.data, options.records, present)
     planted = _plant(options, table)
     start, key = _keys(options.noise, options.key, None if checkpoint is None else checkpoint.found)
-    asked = _asked(options)._replace(canaries=planted)
+    asked = _plan_options(options)._replace(canaries=planted)
     model, rows = (options.model, table) if planted is None else (planted.model, planted.data)
-    planned = plans.planned(model, rows, options.budget, sampler, asked, start)
+    planned = plans.make_plan(model, rows, options.budget, sampler, asked, start)
     purchase = _purchase(options, planned, table, planted, key.given)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     return _run(options, planned, planted, paid)
@@ -90,7 +90,7 @@ def _check(options: Fit) -> Account | None:
     if options.noise == "secure" and options.key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     validation.positive(checkpoint_seconds=options.checkpoint_seconds)
-    return charges.opened(options.ledger, options.dataset, budget.neighbours)
+    return charges.open_account(options.ledger, options.dataset, budget.neighbours)
 
 
 def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None) -> None:
@@ -105,7 +105,7 @@ def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None)
     )
 
 
-def _asked(options: Fit) -> Asked:
+def _plan_options(options: Fit) -> Asked:
     return Asked(
         options.steps,
         options.batch_size,
@@ -126,7 +126,7 @@ def _plant(options: Fit, table: Records) -> Planted | None:
         return None
     flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
     plans.check_likelihood(model, table, flat, unravel)  # of the model as it was given
-    return planting.planted(model, table, count, flat.size, options.budget.neighbours)
+    return planting.plant(model, table, count, flat.size, options.budget.neighbours)
 
 
 def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted | None, given: bool) -> Purchase[Run]:
@@ -147,7 +147,7 @@ def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted |
         event=planned.event,
         summary=summary,
         released=planned.released,
-        assumptions=messages.assumed(options.noise, given) + options.assumptions,
+        assumptions=messages.assumptions(options.noise, given) + options.assumptions,
         data=(*arrays, planned.data.present),
         details=lambda: {"model": _digest(planned.model, arrays), "work": job.digest()},
         first_state=job.first_state,
@@ -161,8 +161,8 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run
     guarantee, summary = paid.guarantee, paid.summary
     inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
     data = planned.data if planted is None else planted.with_members(inside)
-    spent = None if until is None else lambda step: messages.spent(until(step), guarantee)
-    with shown(job.steps, spent, options.progress) as report:
+    spent = None if until is None else lambda step: messages.spent_so_far(until(step), guarantee)
+    with show_progress(job.steps, spent, options.progress) as report:
         kept = job.execute(
             data,
             source,
@@ -182,11 +182,11 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run
     if job.diagnostics is not None:
         _say(options, messages.hidden(job.diagnostics))
     posterior = Posterior(
-        draws=_unravelled(planned.model, planned.data.arrays, kept),
+        draws=_unravel(planned.model, planned.data.arrays, kept),
         guarantee=guarantee,
         plan=summary.to_json(),
         model=planned.model if planted is None else options.model,
-        canaries=None if planted is None else _told(job, inside, planted.replaced),
+        canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
         diagnostics=job.diagnostics,
     )
     canary_requests.answer(posterior)
@@ -198,7 +198,7 @@ def _say(options: Fit, text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _told(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
+def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
     scores, sums, squares, pulls = np.moveaxis(job.observations.told, 1, 0)
     return Canaries(
@@ -236,15 +236,15 @@ def sample(
     )
     sampler = sgld() if sampler is None else sampler
     validation.instance(Sampler, sampler=sampler)
-    arrays = checked_data(model, data)
+    arrays = check_data(model, data)
     start, (source, _) = _keys("default", key, None)
     asked = Asked(steps, batch_size, None, chains, draws, burn_in)
     job, plan, finish = plans.plain(model, arrays, sampler, asked, start)
-    with shown(job.steps, None, progress) as report:
+    with show_progress(job.steps, None, progress) as report:
         kept = loop.execute(job, arrays, source, report=report)
     kept = kept if finish is None else finish(kept, source)
     plan |= {"noise": "default"}
-    return Posterior(draws=_unravelled(model, arrays, kept), guarantee=None, plan=plan, model=model)
+    return Posterior(draws=_unravel(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 
 def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:
@@ -255,7 +255,7 @@ def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array
         return noises.as_key(int(source.words("start", 0, 0, 1)[0])), Key(source, given)
     if resumed is None:
         whole = noises.as_key(key)
-        return noises.derived(whole, "start"), Key(noises.derived(whole, "run"), given)
+        return noises.derive_key(whole, "start"), Key(noises.derive_key(whole, "run"), given)
     words = jnp.asarray(np.frombuffer(resumed.key, np.uint32))
     return noises.as_key(0), Key(jax.random.wrap_key_data(words, impl="threefry2x32"), given)
 
@@ -263,12 +263,12 @@ def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array
 def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
     """What the model computes, as text, with the arrays that it holds and where it starts."""
     flat, unravel = plans.unraveller(model, data, noises.as_key(0))
-    programs = [*plans.traced(model, data, flat, unravel), *plans.dropping(model, data, flat, unravel)]
+    programs = [*plans.trace_model(model, data, flat, unravel), *plans.dropping(model, data, flat, unravel)]
     held = [np.asarray(constant).tobytes().hex() for program in programs for constant in plans.constants(program)]
     return [model.name, model.settings, np.asarray(flat).tobytes().hex(), *map(str, programs), *held]
 
 
-def _unravelled(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:
+def _unravel(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:
     """Flat draws (chains, draws, parameters) as the model reports them."""
     _, unravel = plans.unraveller(model, data, noises.as_key(0))
     chains, draws, size = kept.shape

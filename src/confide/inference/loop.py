@@ -247,13 +247,13 @@ class Job:
         rows, gaps, fisher = self.parameters.rows, None, None
         if self.buffer is not None:
             shape, q = (self.buffer, self.block), self.parameters.sampling_probability
-            gaps = noise.drawn_gaps(source, chain, number, shape, q, rows)
+            gaps = noise.draw_gaps(source, chain, number, shape, q, rows)
         if self.second:
             shape, first = (self.block, self.second), number * self.block
             fisher = jnp.zeros(shape, jnp.float64)
             if np.any(self.kernel.schedule.fisher_noise[first : first + self.block] > 0):
-                fisher = noise.drawn_units(source, chain, number, shape, "fisher")
-        units = noise.drawn_units(source, chain, number, (self.block, self.parameters.coordinates))
+                fisher = noise.draw_units(source, chain, number, shape, "fisher")
+        units = noise.draw_units(source, chain, number, (self.block, self.parameters.coordinates))
         return Random(noise.key_of(source, chain), gaps, units, fisher)
 
 
@@ -280,7 +280,7 @@ def execute(
         schedule = jax.tree.map(jnp.asarray, job.kernel.schedule)
         carry, first = job.begin(), 0
         if resumed is not None:
-            carry, first = _restored(carry, resumed.arrays), resumed.block
+            carry, first = _restore(carry, resumed.arrays), resumed.block
         source = key if isinstance(key, SecureSource) else KeyedSource(key)
         random = job.randomness(source, first) if first < job.blocks else None
         kept_at = reported_at = time.monotonic()
@@ -317,7 +317,7 @@ def execute(
     return draws
 
 
-def _restored(begin: Carry, stored: list[np.ndarray]) -> Carry:
+def _restore(begin: Carry, stored: list[np.ndarray]) -> Carry:
     """The carry of a checkpoint. Once, chains carried the coordinates of canaries after all others, as the last entries
     of an array or, of `dpvi`, as an array of their own (an empty one without canaries): they are left out."""
     leaves, structure = jax.tree.flatten(begin)

@@ -60,7 +60,7 @@ GIVEN = (
 )
 
 
-def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
+def assumptions(noise: Noise, given: bool) -> tuple[str, ...]:
     sentences = ["What the model says of one record depends on that record and the parameters alone.", DOMAIN]
     if noise == "default":
         sentences.append(
@@ -72,6 +72,6 @@ def assumed(noise: Noise, given: bool) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def spent(event: Event, guarantee: Guarantee) -> float:
+def spent_so_far(event: Event, guarantee: Guarantee) -> float:
     """For the progress bar: what a run would have cost had it ended by now, from the quick accountant."""
     return min(profile(event, guarantee.neighbours, "moments").epsilon(guarantee.delta), guarantee.epsilon)

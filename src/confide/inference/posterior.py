@@ -137,7 +137,7 @@ class Posterior:
     def to_arviz(self) -> Any:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
         arviz = load_arviz()
-        variables = {name: np.asarray(array) for name, _, array in posterior_files.named(self.draws)}
+        variables = {name: np.asarray(array) for name, _, array in posterior_files.name_leaves(self.draws)}
         with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
             warnings.filterwarnings("ignore", "More chains", UserWarning)
             data = arviz.from_dict(posterior=variables, **self._coordinates(variables))

@@ -72,7 +72,7 @@ class Stored(NamedTuple):
                 "format": FORMAT,
                 "plan": self.plan,
                 "model": known,
-                "variables": [[name, route] for name, route, _ in named(self.draws)],
+                "variables": [[name, route] for name, route, _ in name_leaves(self.draws)],
             },
         }
 
@@ -95,9 +95,9 @@ def write(path: str | os.PathLike[str], stored: Stored, draws: Callable[[], Any]
         for name, text in files.items():
             (draft / name).write_text(text, encoding="utf-8")
         for each in (*draft.iterdir(), draft):
-            atomic_files.kept(each)
+            atomic_files.flush_to_disk(each)
         draft.replace(folder)
-        atomic_files.kept(folder.parent)
+        atomic_files.flush_to_disk(folder.parent)
     except OSError as error:
         raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
     finally:
@@ -123,7 +123,7 @@ def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
         if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
             raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
         return Stored(
-            draws=_nested(arrays),
+            draws=_nest(arrays),
             guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
             plan=record["plan"],
             model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
@@ -135,7 +135,7 @@ def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
         raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
 
 
-def named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
+def name_leaves(tree: Any) -> list[tuple[str, list[str | int], Any]]:
     """(name, route, array) of every leaf."""
     rows = []
     for keys, array in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -150,10 +150,10 @@ def named(tree: Any) -> list[tuple[str, list[str | int], Any]]:
     return rows
 
 
-def _nested(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
+def _nest(arrays: list[tuple[list[str | int], np.ndarray]]) -> Any:
     """Dicts and lists along the routes; a tuple comes back as a list, a named tuple as a dict."""
     if len(arrays) == 1 and not arrays[0][0]:
         return arrays[0][1]
     heads: list[str | int] = list(dict.fromkeys(route[0] for route, _ in arrays))
-    branches = {head: _nested([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
+    branches = {head: _nest([(route[1:], array) for route, array in arrays if route[0] == head]) for head in heads}
     return list(branches.values()) if all(isinstance(head, int) for head in heads) else branches

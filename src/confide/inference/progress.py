@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def shown(
+def show_progress(
     steps: int, spent: Callable[[int], float] | None, wanted: bool | None
 ) -> Iterator[Callable[[int], None] | None]:
     """A function to report steps to, or None where no bar is wanted; by default on terminals alone."""

@@ -123,9 +123,9 @@ def _charge(
     purchase: Purchase[Any], account: Account, begun: Checkpoint | None, checkpoint: CheckpointFile | None
 ) -> dict[str, Any]:
     try:
-        charge = charges.made(*account, purchase.event, begun, purchase.note)
+        charge = charges.charge_run(*account, purchase.event, begun, purchase.note)
     except Refused:  # an interruption may have come after the charge: then the checkpoint stays
-        if checkpoint is not None and not charges.paid(*account, begun):
+        if checkpoint is not None and not charges.is_paid(*account, begun):
             checkpoint.abandon()
         raise
     return charges.entry(*account, charge)

@@ -66,7 +66,7 @@ class Planted:
         return self.data._replace(arrays=(*others, labels))
 
 
-def planted(model: Model, records: Records, count: int, size: int, neighbours: Neighbours) -> Planted:
+def plant(model: Model, records: Records, count: int, size: int, neighbours: Neighbours) -> Planted:
     """The model and the data with canaries; `size` is the number of the model's own parameters."""
     linear, rows, data = model.linear, records.places + count, records.arrays
     places = (np.arange(count) * rows + rows // 2) // count
@@ -135,7 +135,7 @@ def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tup
     closed = Linear(
         residual=residual, log_likelihood=log_likelihood, outputs=linear.outputs, intercept=linear.intercept
     )
-    widened = _widened(model, data, narrow, widen, lambda parameters, x, y: log_likelihood(scores(parameters, x), y))
+    widened = _widen(model, data, narrow, widen, lambda parameters, x, y: log_likelihood(scores(parameters, x), y))
     return replace(widened, linear=closed), (wide, labels)
 
 
@@ -169,7 +169,7 @@ def _other(model: Model, data: Data, places: np.ndarray) -> tuple[Model, Data]:
     def widen(parameters: Parameters) -> Parameters:
         return parameters, begin
 
-    widened = _widened(model, data, lambda parameters: parameters[0], widen, log_likelihood)
+    widened = _widen(model, data, lambda parameters: parameters[0], widen, log_likelihood)
     followed = None if layered is None else Layered(log_likelihood=layer_by_layer, dropout=layered.dropout)
     return replace(widened, layered=followed), (*padded, which, labels)
 
@@ -201,7 +201,7 @@ def _in_layers(tape: Tape, parameters: Parameters, place: jax.Array, label: jax.
     return -_pull(label) * told
 
 
-def _widened(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:
+def _widen(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:
     """The model in the parameters of both: the canaries' own have a flat prior and start at 0."""
     disperse = model.disperse
     example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)

@@ -116,7 +116,7 @@ def gap(words: jax.Array, rate: jax.Array, most: jax.Array) -> tuple[jax.Array, 
     return jnp.minimum(passed, most).astype(jnp.int32), undecided | (whole < small)
 
 
-def finished_gaussian(grid: float, word: int, more: Callable[[int], int]) -> int:
+def finish_gaussian(grid: float, word: int, more: Callable[[int], int]) -> int:
     """Round(grid Z) of a word and as many further bits as it takes."""
     rank, bits = word & (2**63 - 1), 63
     for number in range(10**6):
@@ -143,7 +143,7 @@ def _between(magnitude: int, grid: float, rank: int, bits: int) -> bool:
         return bool(outer * margin <= least and most * margin <= inner)
 
 
-def finished_gap(q: float, most: int, word: int, more: Callable[[int], int]) -> int:
+def finish_gap(q: float, most: int, word: int, more: Callable[[int], int]) -> int:
     """How many records are passed over, of a word and as many further bits as it takes."""
     word, bits = word >> 1, 63
     for number in range(10**6):

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.models.tapes import Layered, Product, Tape, discovered
+from confide.models.tapes import Layered, Product, Tape, discover
 
 LARGE = 2**18  # weights of a layer whose gradients are not held
 TINY = 1e-30  # single precision has nothing to tell below
@@ -58,7 +58,7 @@ class Ghosts:
         (signals, gradients), rows = once(lambda here: self._passed(here, arrays, keys), position)
         parts, norms = [], []
         for each, row, signal in zip(self.products, rows, signals, strict=True):
-            part, norm = _measured(each, row, signal)
+            part, norm = _measure(each, row, signal)
             parts.append(part)
             norms.append(norm)
         others = [gradients[place] for place in sorted(gradients)]
@@ -90,7 +90,7 @@ class Ghosts:
 
         sums: dict[int, jax.Array] = {}
         for each, part in zip(self.products, told.parts, strict=True):
-            matrix, bias = _summed(each, tuple(map(real, part)), weights, double)
+            matrix, bias = _sum_layers(each, tuple(map(real, part)), weights, double)
             sums[each.weights] = each.as_leaf(matrix, leaves[each.weights].shape)
             if each.bias is not None:
                 sums[each.bias] = bias
@@ -137,7 +137,7 @@ def ghosts(
     if layered is None:
         return None
     parameters = jax.eval_shape(unravel, jax.ShapeDtypeStruct((size,), np.float32))
-    products = discovered(layered, parameters, example)
+    products = discover(layered, parameters, example)
     return Ghosts(layered=layered, unravel=unravel, products=products) if products else None
 
 
@@ -146,7 +146,7 @@ def _large(each: Product) -> bool:
     return size > LARGE and each.rows * (each.inputs + each.outputs) < size
 
 
-def _measured(each: Product, rows: jax.Array, signals: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+def _measure(each: Product, rows: jax.Array, signals: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """What the gradients of the layer follow from, and their norms."""
     if each.rows == 1:
         rows, signals = rows[:, 0], signals[:, 0]
@@ -156,7 +156,7 @@ def _measured(each: Product, rows: jax.Array, signals: jax.Array) -> tuple[tuple
         return (rows, signals), inputs * row_norms(signals)
     bias = jnp.sum(signals, axis=1)
     if _large(each):
-        norms = _traced(each, rows, signals)
+        norms = _trace_norm(each, rows, signals)
         parts = (rows, signals, bias)
     else:
         gradients = jnp.einsum("bti,bto->bio", rows, signals)
@@ -165,7 +165,7 @@ def _measured(each: Product, rows: jax.Array, signals: jax.Array) -> tuple[tuple
     return parts, norms if each.bias is None else jnp.hypot(norms, row_norms(bias))
 
 
-def _traced(each: Product, rows: jax.Array, signals: jax.Array) -> jax.Array:
+def _trace_norm(each: Product, rows: jax.Array, signals: jax.Array) -> jax.Array:
     """sqrt(tr P P^T D D^T) and what it may be off by, of rows and signals scaled to norm 1."""
     sizes = [row_norms(part.reshape(len(part), -1)) for part in (rows, signals)]
     unit = [part / jnp.maximum(size, TINY)[:, None, None] for part, size in zip((rows, signals), sizes, strict=True)]
@@ -174,7 +174,7 @@ def _traced(each: Product, rows: jax.Array, signals: jax.Array) -> jax.Array:
     return sizes[0] * sizes[1] * jnp.sqrt(jnp.maximum(jnp.sum(left * right, axis=(1, 2)), 0.0) + off)
 
 
-def _summed(
+def _sum_layers(
     each: Product, parts: tuple[jax.Array, ...], weights: jax.Array, double: bool
 ) -> tuple[jax.Array, jax.Array]:
     if each.rows == 1:

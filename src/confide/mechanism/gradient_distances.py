@@ -33,17 +33,17 @@ def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared) -> La
                 total, found = sums.beside(
                     query.position, prepared.data, prepared.reach, draw.joined, draw.picked.shape[0], draw.allowed
                 )
-            return total, _noted(observed, found, draw.t)
+            return total, _note(observed, found, draw.t)
         with single_precision():
             batch = sums.batch(prepared.data, prepared.reach, draw.picked)
             norms = sums.norms(query.position, batch, root)
             found = jnp.where(batch.real, norms, jnp.float32(sums.effective_clip))  # an empty place: as far as can be
         total, observed = inner(query, draw, observed)
-        return total, _noted(observed, found, draw.t)
+        return total, _note(observed, found, draw.t)
 
     return answer
 
 
-def _noted(observed: Observed, found: jax.Array, t: jax.Array) -> Observed:
+def _note(observed: Observed, found: jax.Array, t: jax.Array) -> Observed:
     assert observed.distances is not None
     return observed._replace(distances=jax.lax.dynamic_update_index_in_dim(observed.distances, found, t, 0))

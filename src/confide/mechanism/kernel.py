@@ -145,7 +145,7 @@ def noise_multipliers(parameters: MechanismParameters, schedule: Schedule, *, ro
     return np.where(asked, 1 / np.sqrt(1 / multipliers**2 + 1 / fisher**2), multipliers)
 
 
-def lost(parameters: MechanismParameters, schedule: Schedule) -> float:
+def rounding_loss(parameters: MechanismParameters, schedule: Schedule) -> float:
     """What rounding takes at most: 1 / (noise multiplier that is priced) - 1 / (noise multiplier that is drawn)."""
     d, both = parameters.coordinates, bool(np.any(schedule.fisher_noise > 0))
     second = parameters.rounding.lost(d * (d + 1) // 2) if both else 0.0

@@ -11,7 +11,7 @@ Gaussian's.) Every whole number can come out whatever the records are, so no out
 **What rounding costs.** Dividing by the grid in double precision, by a reciprocal if the compiler likes, errs by at
 most 2^-52 of at most 2^51 steps, beyond which sums are cut (which takes no two further apart), and rounding by half a
 step: one step in each coordinate, for either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s /
-2^26 at most, and `Rounding.worth`, `needed` and `wide` put that into the noise.
+2^26 at most, and `Rounding.worth`, `multiplier_needed` and `wide` put that into the noise.
 
 **The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
 itself, in floating point, is allowed for in the clip (`mechanism.clipping`). One release of a baseline takes its bits
@@ -75,7 +75,7 @@ def as_key(key: Any) -> jax.Array:
     return key
 
 
-def derived(key: jax.Array, *labels: object) -> jax.Array:
+def derive_key(key: jax.Array, *labels: object) -> jax.Array:
     """A key of its own for each purpose: SHA-256 of the key and the labels. (`fold_in` would be compiled first.)"""
     secret = _secret(key) + repr(labels).encode()
     return as_key(int.from_bytes(hashlib.sha256(secret).digest()[:8], "little"))
@@ -94,7 +94,7 @@ def separate(source: Any, label: str) -> Any:
     """Another source of the same kind, for another part of the run."""
     if isinstance(source, SecureSource):
         return SecureSource(hashlib.sha256(source.key + f"confide part {label}".encode()).digest())
-    return derived(source, "part", label)
+    return derive_key(source, "part", label)
 
 
 def coins(source: Any, count: int) -> np.ndarray:
@@ -102,7 +102,7 @@ def coins(source: Any, count: int) -> np.ndarray:
     if isinstance(source, SecureSource):
         words = source.words("coins", 0, 0, count)
     else:
-        words = np.asarray(jax.random.bits(derived(source, "coins"), (count,), jnp.uint32))
+        words = np.asarray(jax.random.bits(derive_key(source, "coins"), (count,), jnp.uint32))
     return (words & words.dtype.type(1)).astype(bool)
 
 
@@ -121,12 +121,12 @@ def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     return jnp.sum(on_grid(contributions, scale).astype(jnp.int64), axis=0)
 
 
-def added(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+def add_noise(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
     """The noisy sum, of noise in whole grid steps: standard deviation `scale`."""
     return (on_grid(total, scale) + units) * (scale / GRID)
 
 
-def joined(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
+def join_noise(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
     """The noisy sum: total, an integer, and noise in whole grid steps."""
     return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
 
@@ -154,8 +154,8 @@ class Rounding:
 SUMS, CONTRIBUTIONS, NONE = Rounding(2.0), Rounding(1.0), Rounding(0.0)
 
 
-def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
-    """The noise multiplier that is worth the one that is wanted, where rounding takes so much (`lost`)."""
+def multiplier_needed(wanted: np.ndarray, taken: float) -> np.ndarray:
+    """The noise multiplier that is worth the one that is wanted, where rounding takes so much (`rounding_loss`)."""
     room = 1 - wanted * taken
     if np.min(room) <= 0.5:
         raise Refused(
@@ -167,7 +167,7 @@ def needed(wanted: np.ndarray, taken: float) -> np.ndarray:
 
 def wide(scale: float, sensitivity: float, coordinates: int) -> float:
     """The scale to draw with, for noise that is worth `scale` where the point is rounded to the grid before."""
-    return sensitivity * float(needed(np.array(scale / sensitivity), SUMS.lost(coordinates)))
+    return sensitivity * float(multiplier_needed(np.array(scale / sensitivity), SUMS.lost(coordinates)))
 
 
 def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = False, grid: float = GRID) -> np.ndarray:
@@ -181,7 +181,7 @@ def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = Fa
         units = exact_rounding.spherical(point.size, stream.first, grid).reshape(point.shape)
     else:
         with jax.enable_x64(True):
-            units = np.asarray(drawn_units(stream, 0, 0, point.shape, grid=grid)).astype(np.int64)
+            units = np.asarray(draw_units(stream, 0, 0, point.shape, grid=grid)).astype(np.int64)
     return (_nearest(point, scale / grid) + units).astype(np.float64) * (scale / grid)
 
 
@@ -194,7 +194,7 @@ def _nearest(point: np.ndarray, step: float) -> np.ndarray:
     return np.array(exact, object).reshape(found.shape)
 
 
-def counted(counts: np.ndarray, scale: float, source: Any) -> np.ndarray:
+def noisy_counts(counts: np.ndarray, scale: float, source: Any) -> np.ndarray:
     """Counts with noise of standard deviation `scale`, rounded to whole numbers."""
     return np.round(around(counts, scale, source))
 
@@ -206,21 +206,21 @@ def key_of(source: Any, chain: int) -> jax.Array:
     return KeyedSource.of(source).key("other", chain)
 
 
-def drawn_units(
+def draw_units(
     source: Any, chain: int, block: int, shape: tuple[int, ...], purpose: str = "noise", grid: float = GRID
 ) -> jax.Array:
     """Rounded Gaussians in grid steps."""
-    finish = functools.partial(exact_rounding.finished_gaussian, grid)
-    return _drawn(exact_rounding.gaussian, (grid,), finish, source, purpose, chain, block, shape)
+    finish = functools.partial(exact_rounding.finish_gaussian, grid)
+    return _draw(exact_rounding.gaussian, (grid,), finish, source, purpose, chain, block, shape)
 
 
-def drawn_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: float, most: int) -> jax.Array:
+def draw_gaps(source: Any, chain: int, block: int, shape: tuple[int, ...], q: float, most: int) -> jax.Array:
     """How many records are passed over before the next one is chosen, each with probability q; at most `most`."""
-    finish = functools.partial(exact_rounding.finished_gap, q, most)
-    return _drawn(exact_rounding.gap, (1 / math.log1p(-q), float(most)), finish, source, "batches", chain, block, shape)
+    finish = functools.partial(exact_rounding.finish_gap, q, most)
+    return _draw(exact_rounding.gap, (1 / math.log1p(-q), float(most)), finish, source, "batches", chain, block, shape)
 
 
-def _drawn(
+def _draw(
     rule: Callable[..., tuple[jax.Array, jax.Array]],
     settings: tuple[float, ...],
     finish: Callable[[int, Callable[[int], int]], int],
@@ -237,7 +237,7 @@ def _drawn(
     else:
         source = KeyedSource.of(source)
         words = source.key(purpose, chain)
-    values, some = _ruled(rule, shape, words, block, settings)
+    values, some = _apply_rule(rule, shape, words, block, settings)
     if not some:
         return values
     every = _bits(words, block, count)
@@ -257,7 +257,7 @@ def _drawn(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _ruled(rule: Any, shape: tuple[int, ...], words: jax.Array, block: Any, settings: Any) -> tuple[Any, Any]:
+def _apply_rule(rule: Any, shape: tuple[int, ...], words: jax.Array, block: Any, settings: Any) -> tuple[Any, Any]:
     values, undecided = rule(_bits(words, block, math.prod(shape)), *settings)
     return values.reshape(shape), jnp.any(undecided)
 
@@ -286,7 +286,7 @@ class KeyedSource:
 
     def key(self, purpose: str, chain: int) -> jax.Array:
         if (purpose, chain) not in self._derived:
-            self._derived[purpose, chain] = derived(self.whole, purpose, "chain", chain)
+            self._derived[purpose, chain] = derive_key(self.whole, purpose, "chain", chain)
         return self._derived[purpose, chain]
 
 

@@ -80,9 +80,9 @@ class Oracle(NamedTuple):
 def build(sums: ClippedSum, rounding: Rounding, observers: Observers, prepared: Prepared) -> Oracle:
     """The oracle of these records, for whoever observes."""
     if rounding == noise.CONTRIBUTIONS:
-        layer, add = rounded_contributions(sums, prepared), noise.joined
+        layer, add = rounded_contributions(sums, prepared), noise.join_noise
     else:
-        layer, add = clipped_sum(sums, prepared), noise.unrounded if rounding == noise.NONE else noise.added
+        layer, add = clipped_sum(sums, prepared), noise.unrounded if rounding == noise.NONE else noise.add_noise
     if observers.samples:
         layer = gradient_distances(layer, sums, prepared)
     if observers.filter is not None:
@@ -118,7 +118,7 @@ def full_batch_step(sums: ClippedSum, prepared: Prepared) -> Callable[[FullBatch
 
         total = sums.over(prepared.data, prepared.reach, None, found)
         mean = query.position - query.step_size * (query.pull + total)
-        return noise.added(mean, query.scale, draw.units)
+        return noise.add_noise(mean, query.scale, draw.units)
 
     return answer
 
@@ -148,7 +148,7 @@ def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw]
             return total
         upper = np.triu_indices(total.shape[0])
         spread = query.scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
-        noisy = noise.added(total[upper], spread, draw.fisher_units)
+        noisy = noise.add_noise(total[upper], spread, draw.fisher_units)
         return jnp.zeros_like(total).at[upper].set(noisy).at[upper[::-1]].set(noisy)
 
     return answer

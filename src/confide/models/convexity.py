@@ -24,7 +24,7 @@ import math
 from typing import NamedTuple
 
 from confide import models
-from confide.models.inputs import Records, scaled_down
+from confide.models.inputs import Records, scale_down
 from confide.models.model import Model
 from confide.validation import Refused
 
@@ -51,18 +51,18 @@ def refusal(model: Model) -> str | None:
     return model.family.refusal
 
 
-def qualified(model: Model) -> Model:
+def check_convex(model: Model) -> Model:
     if reason := refusal(model):
         raise Refused(f"the sampler needs a convex model, and {reason}")
     return model
 
 
-def prepared(model: Model, records: Records) -> tuple[Model, Records]:
+def prepare_convex(model: Model, records: Records) -> tuple[Model, Records]:
     """A convex model with a norm bound, and the records with every row within it."""
-    return bounded(qualified(model), records)
+    return prepare_linear(check_convex(model), records)
 
 
-def bounded(model: Model, records: Records) -> tuple[Model, Records]:
+def prepare_linear(model: Model, records: Records) -> tuple[Model, Records]:
     """A linear model with a norm bound, and the records with every row within it.
 
     A model without one gets it from the convention that features lie in [-1, 1]: 1 for a classifier, whose labels do
@@ -78,7 +78,7 @@ def bounded(model: Model, records: Records) -> tuple[Model, Records]:
     bounded = models.rebuilt(model.name, model.settings | {"norm_bound": bound})
     assert bounded is not None
     x, *others = records.arrays
-    return bounded, records._replace(arrays=(scaled_down(bound, x), *others))
+    return bounded, records._replace(arrays=(scale_down(bound, x), *others))
 
 
 def longest(model: Model) -> float:
@@ -90,7 +90,7 @@ def longest(model: Model) -> float:
 
 def shape(model: Model, clip: float | None = None) -> Shape:
     """How steep and how curved a bounded model is; refused where that is not known."""
-    family, settings = qualified(model).family, model.settings
+    family, settings = check_convex(model).family, model.settings
     assert family is not None
     assert settings is not None
     bound, precision = longest(model), settings["prior_scale"] ** -2.0

@@ -46,7 +46,7 @@ def cnn(
     if count not in (2, 4):
         raise Refused(f"convolutions = {convolutions!r} is unknown: choose 2 or 4")
     steps = _TWO if count == 2 else _FOUR
-    left = [_left(length, steps) for length in (height, width)]
+    left = [_side_after(length, steps) for length in (height, width)]
     if min(left) < 1:
         raise Refused(f"shape = {tuple(shape)} is too small for {count} convolutions: give larger images")
     flat = math.prod(left) * steps[-1][0]
@@ -58,7 +58,7 @@ def cnn(
         return {"convolutions": _filters(first, steps, channels), "dense": dense}
 
     def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
-        x = _convolved(tape, parameters["convolutions"], steps, _pixels(x, (height, width, channels)))
+        x = _convolve(tape, parameters["convolutions"], steps, _pixels(x, (height, width, channels)))
         x = jax.nn.relu(layers.dense(tape, tape.dropout(x.ravel(), rate), parameters["dense"][0]))
         return layers.dense(tape, tape.dropout(x, rate), parameters["dense"][1])
 
@@ -80,7 +80,7 @@ _TWO = ((16, 8, 2, 3, (2, 1)), (32, 4, 2, 0, (2, 1)))
 _FOUR = ((32, 3, 1, 1, (2, 2)), (32, 3, 1, 1, (2, 2)), (64, 3, 1, 1, (2, 2)), (64, 3, 1, 1, None))
 
 
-def _left(length: int, steps: Any) -> int:
+def _side_after(length: int, steps: Any) -> int:
     """How long a side is after all convolutions and pools; 0 where one of them does not fit."""
     for _, size, stride, padding, pool in steps:
         for size, stride, padding in ((size, stride, padding), *([(*pool, 0)] if pool else [])):  # noqa: B020
@@ -96,7 +96,7 @@ def _filters(key: jax.Array, steps: Any, channels: int) -> list[dict[str, jax.Ar
     return found
 
 
-def _convolved(tape: Tape, parameters: Any, steps: Any, x: jax.Array) -> jax.Array:
+def _convolve(tape: Tape, parameters: Any, steps: Any, x: jax.Array) -> jax.Array:
     for layer, (_, _, stride, padding, pool) in zip(parameters, steps, strict=True):
         x = jax.nn.relu(layers.convolution(tape, x, layer, stride, padding))
         if pool is not None:
@@ -134,11 +134,11 @@ def resnet18(
         return {"stem": stem, "blocks": built, "dense": networks.dense_layer(last, 8 * width, classes, 1.0)}
 
     def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
-        x = jax.nn.relu(_normed(tape, _pixels(x, (height, wide, channels)), parameters["stem"], 1, 1))
+        x = jax.nn.relu(_normalise(tape, _pixels(x, (height, wide, channels)), parameters["stem"], 1, 1))
         for layer, (_, _, stride) in zip(parameters["blocks"], blocks, strict=True):
-            inner = jax.nn.relu(_normed(tape, x, layer["first"], stride, 1))
-            inner = _normed(tape, inner, layer["second"], 1, 1)
-            x = jax.nn.relu(inner + (_normed(tape, x, layer["across"], stride, 0) if "across" in layer else x))
+            inner = jax.nn.relu(_normalise(tape, x, layer["first"], stride, 1))
+            inner = _normalise(tape, inner, layer["second"], 1, 1)
+            x = jax.nn.relu(inner + (_normalise(tape, x, layer["across"], stride, 0) if "across" in layer else x))
         return layers.dense(tape, jnp.mean(x, axis=(0, 1)), parameters["dense"])
 
     settings = {
@@ -162,7 +162,7 @@ def _block(key: jax.Array, before: int, after: int, stride: int) -> dict[str, An
     return found
 
 
-def _normed(tape: Tape, x: jax.Array, part: dict[str, Any], stride: int, padding: int) -> jax.Array:
+def _normalise(tape: Tape, x: jax.Array, part: dict[str, Any], stride: int, padding: int) -> jax.Array:
     x = layers.convolution(tape, x, part["convolution"], stride, padding)
     return layers.group_norm(x, part["norm"], max(1, x.shape[-1] // 8))
 

@@ -62,7 +62,7 @@ def from_equinox(
         built = eqx.nn.inference_mode(built, tape.key is None)
         if followed:
             built = jax.tree.map(
-                lambda part: _followed(part, tape, eqx), built, is_leaf=lambda part: _is_product(part, eqx)
+                lambda part: _follow(part, tape, eqx), built, is_leaf=lambda part: _is_product(part, eqx)
             )
         x = jnp.asarray(x, jnp.float32).reshape(shape)
         return jnp.atleast_1d(built(x, key=tape.key) if keyed else built(x))
@@ -132,7 +132,7 @@ def _is_product(part: Any, eqx: Any) -> bool:
     return type(part) in (eqx.nn.Linear, eqx.nn.Conv2d)
 
 
-def _followed(part: Any, tape: Tape, eqx: Any) -> Any:
+def _follow(part: Any, tape: Tape, eqx: Any) -> Any:
     """A layer that tells the tape; what it does not know stays as it is."""
     if type(part) is eqx.nn.Linear and "scalar" not in (part.in_features, part.out_features):
 

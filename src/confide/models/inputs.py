@@ -57,7 +57,7 @@ def as_records(data: Records | tuple[Any, ...]) -> Records:
     return Records(tuple(data), np.ones(len(data[0]), bool), len(data[0]))
 
 
-def placed(model: Model, data: Any, number: int | None = None, present: np.ndarray | None = None) -> Records:
+def place_records(model: Model, data: Any, number: int | None = None, present: np.ndarray | None = None) -> Records:
     """The records in their places; `present` tells rows that hold none (whoever reads a table knows them)."""
     arrays, within = _read(model, data)
     rows = len(within)
@@ -78,16 +78,16 @@ def placed(model: Model, data: Any, number: int | None = None, present: np.ndarr
     bound = None if model.linear is None else model.linear.norm_bound
     if bound is None:
         return records
-    return records._replace(arrays=(scaled_down(bound, records.arrays[0]), *records.arrays[1:]))
+    return records._replace(arrays=(scale_down(bound, records.arrays[0]), *records.arrays[1:]))
 
 
 def spread(arrays: tuple[np.ndarray, ...], within: np.ndarray, number: int) -> Records:
     """Rows in the places of a declared number of records, of which those that are not `within` are absent."""
-    filled = tuple(_filled(array, within, capacity(number)) for array in arrays)
+    filled = tuple(_fill(array, within, capacity(number)) for array in arrays)
     return Records(filled, np.concatenate([within, np.zeros(capacity(number) - len(within), bool)]), number)
 
 
-def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
+def check_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
     """The arrays as they are, for what no guarantee covers: refused where a record is outside the domain."""
     arrays, within = _read(model, data)
     if not len(within):
@@ -98,7 +98,7 @@ def checked_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
             "not know: remove, impute or recode such records first"
         )
     bound = None if model.linear is None else model.linear.norm_bound
-    return arrays if bound is None else (scaled_down(bound, arrays[0]), *arrays[1:])
+    return arrays if bound is None else (scale_down(bound, arrays[0]), *arrays[1:])
 
 
 def outside(model: Model, data: Any) -> np.ndarray:
@@ -115,7 +115,7 @@ def outside(model: Model, data: Any) -> np.ndarray:
     return np.flatnonzero(~_read(model, data)[1])
 
 
-def scaled_down(norm_bound: float, x: np.ndarray) -> np.ndarray:
+def scale_down(norm_bound: float, x: np.ndarray) -> np.ndarray:
     """The rows, those that are too long scaled down so that their norm is certainly at most the bound."""
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
@@ -134,7 +134,7 @@ def _read(model: Model, data: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if model.dtypes is not None and len(model.dtypes) != len(data):
         raise Refused(f"data holds {len(data)} arrays, and the model has dtypes for {len(model.dtypes)}: give as many")
     types = model.dtypes or [None] * len(data)
-    read = [_typed(*told, linear=model.linear is not None) for told in zip(names, data, types, strict=True)]
+    read = [_convert(*told, linear=model.linear is not None) for told in zip(names, data, types, strict=True)]
     arrays = tuple(array for array, _ in read)
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))
@@ -146,7 +146,7 @@ def _read(model: Model, data: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     return arrays, within
 
 
-def _typed(name: str, column: Any, declared: str | None, *, linear: bool) -> tuple[np.ndarray, np.ndarray]:
+def _convert(name: str, column: Any, declared: str | None, *, linear: bool) -> tuple[np.ndarray, np.ndarray]:
     """An array in its declared type, and which of its rows hold nothing but numbers."""
     known = None
     if isinstance(column, np.ma.MaskedArray):
@@ -224,7 +224,7 @@ def _single(array: np.ndarray) -> np.ndarray:
         return array.astype(np.float32, copy=False)
 
 
-def _filled(array: np.ndarray, within: np.ndarray, places: int) -> np.ndarray:
+def _fill(array: np.ndarray, within: np.ndarray, places: int) -> np.ndarray:
     """With a row of zeros in every place that holds no record."""
     result = np.zeros((places, *array.shape[1:]), array.dtype)
     result[: len(array)] = array

@@ -116,7 +116,7 @@ def from_functions(
         if not callable(function):
             raise Refused(f"{name} = {function!r} is not a function: give one of the parameters")
     validation.one_of(("classification", "regression", "other"), kind=kind)
-    types = checked_dtypes(dtypes)
+    types = check_dtypes(dtypes)
     try:
         leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(start)]
     except (TypeError, ValueError):
@@ -139,7 +139,7 @@ def from_functions(
     )
 
 
-def checked_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
+def check_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:
     if dtypes is None:
         return None
     if isinstance(dtypes, str):

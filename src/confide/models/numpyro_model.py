@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.models.model import Data, Kind, Model, checked_dtypes
+from confide.models.model import Data, Kind, Model, check_dtypes
 from confide.models.priors import Parameters
 from confide.validation import Refused
 
@@ -35,7 +35,7 @@ def from_numpyro(
         kind: "classification" where the observed site is a label with `probs` or `logits`, "regression" for a mean.
         dtypes: "float32" or "int32" for each array of the data; see `confide.models.from_functions`.
     """
-    types = checked_dtypes(dtypes)
+    types = check_dtypes(dtypes)
     try:
         from numpyro import handlers
     except ImportError:
@@ -55,7 +55,7 @@ def from_numpyro(
 
     def log_likelihood(parameters: Parameters, *example: jax.Array) -> jax.Array:
         found = sites.trace(sites.constrain(parameters), [array[None] for array in example])
-        observed = [jnp.sum(s["fn"].log_prob(s["value"])) for s in found.values() if _observed(s)]
+        observed = [jnp.sum(s["fn"].log_prob(s["value"])) for s in found.values() if _is_observed(s)]
         return jnp.sum(jnp.stack(observed))
 
     def predicted(parameters: Parameters, x: jax.Array) -> jax.Array:
@@ -132,7 +132,7 @@ def _zeros(shapes: Any, rows: int, value: float = 0.0) -> list[jax.Array]:
     return [jnp.full((rows, *shape), value, dtype) for shape, dtype in shapes]
 
 
-def _observed(site: dict[str, Any]) -> bool:
+def _is_observed(site: dict[str, Any]) -> bool:
     return site["type"] == "sample" and site["is_observed"]
 
 
@@ -185,6 +185,6 @@ def _latents(trace: Callable[..., dict[str, Any]], shapes: Any) -> dict[str, Any
             raise Refused(f"the support of site {name!r} depends on another variable: rescale a fixed one, or {REMEDY}")
     if not bijections:
         raise Refused("the NumPyro model has no latent variable: there is nothing to learn")
-    if not any(_observed(site) for site in one.values()):
+    if not any(_is_observed(site) for site in one.values()):
         raise Refused("the NumPyro model observes nothing: pass its last argument to numpyro.sample as obs=")
     return bijections

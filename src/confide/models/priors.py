@@ -53,7 +53,7 @@ def chosen(prior: str | LogPrior, scale: float) -> LogPrior:
     return KINDS[prior](scale)
 
 
-def drawn(prior: str | LogPrior, scale: float) -> Callable[[jax.Array, Parameters], Parameters] | None:
+def prior_draw(prior: str | LogPrior, scale: float) -> Callable[[jax.Array, Parameters], Parameters] | None:
     """(key, parameters of the right shapes) -> a draw from the prior; None where it is the user's own function."""
     draws = {"gaussian": jax.random.normal, "laplace": jax.random.laplace}.get(prior if isinstance(prior, str) else "")
     if draws is None:

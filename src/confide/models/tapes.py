@@ -8,7 +8,7 @@ convolution) times a matrix W. With the signal D = d loss / d (P W) that comes b
 so its norm, and its share in a weighted sum of gradients, follow from P and D: no gradient per record is needed, and no
 second pass. A layer calls `Tape.product`; the tape notes P and adds a tap, zero, by which D is found.
 
-What a tape knows are parameters that are used **once, in one product, and nowhere else** (`discovered`): the tape puts
+What a tape knows are parameters that are used **once, in one product, and nowhere else** (`discover`): the tape puts
 copies of them in the place of the originals in its products, and asks of the traced program whether the originals are
 still used. All other parameters (scales of a group norm, weights that are shared, layers of other kinds) are
 differentiated record by record. Weights inside a loop or a vmap of the network's own are such others too.
@@ -117,7 +117,7 @@ class Layered:
     dropout: bool = False  # whether it draws anything from the tape's key
 
 
-def discovered(layered: Layered, parameters: Parameters, example: tuple[Any, ...]) -> tuple[Product, ...]:
+def discover(layered: Layered, parameters: Parameters, example: tuple[Any, ...]) -> tuple[Product, ...]:
     """The products whose parameters are used there and nowhere else; only the shapes of the arguments matter."""
     shapes, structure = jax.tree.flatten(parameters)
     key = jax.random.key(0) if layered.dropout else None  # it may be followed along another way than without
@@ -135,7 +135,7 @@ def discovered(layered: Layered, parameters: Parameters, example: tuple[Any, ...
             program = jax.make_jaxpr(told)(shapes, shapes, *example).jaxpr
         except Exception:  # a network that tapes cannot follow is differentiated as a whole
             return ()
-        elsewhere = _used(program, program.invars[: len(shapes)])
+        elsewhere = _used_variables(program, program.invars[: len(shapes)])
         places = [place for each in products for place in (each.weights, each.bias) if place is not None]
         wrong = {place for place in places if place in elsewhere or places.count(place) > 1}
         partners = {p for each in products for p in (each.weights, each.bias) if {each.weights, each.bias} & wrong}
@@ -144,7 +144,7 @@ def discovered(layered: Layered, parameters: Parameters, example: tuple[Any, ...
         known = frozenset(places) - wrong - partners
 
 
-def _used(program: Any, variables: list[Any]) -> set[int]:
+def _used_variables(program: Any, variables: list[Any]) -> set[int]:
     """Which of the variables any equation or result of the program reads."""
     read = {id(atom) for equation in program.eqns for atom in equation.invars} | {id(atom) for atom in program.outvars}
     return {place for place, variable in enumerate(variables) if id(variable) in read}

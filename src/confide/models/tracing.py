@@ -25,7 +25,7 @@ def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tu
 def check_likelihood(model: Model, records: Records, flat: jax.Array, unravel: Any) -> None:
     """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
     data = records.arrays
-    likelihood, prior = traced(model, data, flat, unravel)
+    likelihood, prior = trace_model(model, data, flat, unravel)
     dropped = dropping(model, data, flat, unravel)
     for outcome in (likelihood, prior, *dropped):
         if [value.shape for value in outcome.out_avals] != [()]:
@@ -42,7 +42,7 @@ def check_likelihood(model: Model, records: Records, flat: jax.Array, unravel: A
         )
 
 
-def traced(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
+def trace_model(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> tuple[Any, Any]:
     """Likelihood and prior of the model as programs."""
     example = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data)
 

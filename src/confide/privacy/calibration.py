@@ -55,7 +55,7 @@ def _least(spend: Callable[[float], float], target: float, start: float) -> floa
     return high
 
 
-def _checked(budget: Budget) -> Budget:
+def _check(budget: Budget) -> Budget:
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
     if budget.epsilon > LARGEST_EPSILON:
@@ -96,7 +96,7 @@ def calibrate_noise(
     >>> round(calibrate_noise(epsilon=1.0, delta=1e-5), 3)
     3.731
     """
-    budget = _checked(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
+    budget = _check(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
     validation.one_of(accountants.NAMES, accountant=accountant)
     shape = 1.0 if profile is None else validation.positive_vector(profile=profile)
     events.gaussian(shape, sampling_probability, steps)  # refuse bad arguments before any work
@@ -126,7 +126,7 @@ def calibrate_steps(
     >>> calibrate_steps(epsilon=2.6, delta=1e-5, noise_multiplier=50.0)
     1003
     """
-    budget = _checked(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
+    budget = _check(Budget(epsilon=epsilon, delta=delta, neighbours=neighbours))
     return _most_steps(
         budget, lambda count: events.gaussian(noise_multiplier, sampling_probability, count), accountant, "fixed"
     )
@@ -226,7 +226,7 @@ def calibrate(
     100
     """
     validation.instance(Budget, budget=budget)
-    _checked(budget)
+    _check(budget)
     n, batch_size = sizes(n, batch_size)
     q = batch_size / n
     given = {"steps": steps, "step_size": step_size, "clip": clip, "temperature": temperature}

@@ -19,7 +19,7 @@ class Begun(Protocol):
     def block(self) -> int: ...
 
 
-def opened(ledger: Any, dataset: str | None, neighbours: Neighbours) -> tuple[Ledger, str] | None:
+def open_account(ledger: Any, dataset: str | None, neighbours: Neighbours) -> tuple[Ledger, str] | None:
     """The ledger and the dataset's name in it; None where no ledger is given.
 
     Refused where the run's relation is not that of the dataset's budget. An event can be priced for either, but a run
@@ -45,7 +45,9 @@ def opened(ledger: Any, dataset: str | None, neighbours: Neighbours) -> tuple[Le
     return ledger, account.name
 
 
-def made(ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None, note: str = "confide.fit") -> Charge:
+def charge_run(
+    ledger: Ledger, dataset: str, event: Event, begun: Begun | None = None, note: str = "confide.fit"
+) -> Charge:
     """The charge of the run; one that goes on was charged when it began."""
     if begun is None:
         return ledger.charge(dataset, event, note=note)
@@ -68,7 +70,7 @@ def standing(account: tuple[Ledger, str] | None, begun: Begun) -> str:
     return f"its charge to {dataset!r} (receipt {begun.receipt[:8]}, share {found[0].share:.4g}) stays"
 
 
-def paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
+def is_paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
     """Whether the run's charge is in the ledger; also where that cannot be found out."""
     try:
         return begun is not None and any(charge.receipt == begun.receipt for charge in ledger.history(dataset))

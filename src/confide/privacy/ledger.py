@@ -91,7 +91,7 @@ class Book:
         for row in self._rows.charges:
             _, receipt, charged, time, note, _, share = row
             if charged == name:
-                found.append(Charge(receipt, charged, time, note, seals.parsed(row), share, sealed.get(receipt, "")))
+                found.append(Charge(receipt, charged, time, note, seals.parse(row), share, sealed.get(receipt, "")))
         return found
 
     def holds(self, seal: str) -> bool:
@@ -235,7 +235,7 @@ class Ledger:
         with self._writing() as (connection, book):
             spent = book.spent(account.name)
             if not spent + share <= 1 + ROUNDING:
-                raise _exceeded(account, share, account.left(max(0.0, 1 - spent)))
+                raise _refuse(account, share, account.left(max(0.0, 1 - spent)))
             row = (book.next(receipt), receipt, account.name, _now(), note, encoded, share)
             connection.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             seal = seals.seal(connection, book.head, "charge", row)
@@ -294,7 +294,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _exceeded(account: Account, share: float, left: Left) -> BudgetExceeded:
+def _refuse(account: Account, share: float, left: Left) -> BudgetExceeded:
     return BudgetExceeded(
         f"the charge takes {share:.4%} of the budget of dataset {account.name!r}, which has {left.share:.4%} left: "
         f"epsilon {left.epsilon:.6g}, delta {left.delta:.3g} of ({account.budget.epsilon:g}, {account.budget.delta:g})",

@@ -102,7 +102,7 @@ def plan(
         noise_multiplier=sigma,
         epsilons={name: profile.epsilon(delta) for name, profile in profiles.items()},
         status={name: profile.status for name, profile in profiles.items()},
-        allowed=_allowed(shared, step_size),
+        allowed=_allowed_rows(shared, step_size),
         attack_success=tight.attack_success(),
         belief=belief(tight.loss(delta)),
         trade_off=dict(zip(RATES, tight.trade_off(RATES).tolist(), strict=True)),
@@ -118,7 +118,7 @@ def _steps(epochs: float | None, steps: int | None, n: int, batch_size: int) -> 
     return validation.count(steps=steps)
 
 
-def _allowed(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:
+def _allowed_rows(shared: dict[str, Any], step_size: float) -> tuple[Allowed, ...]:
     rows = [Allowed("tight accountant", step_size, "what confide uses")]
     rows.append(
         Allowed("moments, classical tail", step_size_theorems.step_size("moments", **shared), "same temperature")

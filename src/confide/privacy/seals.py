@@ -146,16 +146,16 @@ def read(connection: sqlite3.Connection) -> Rows:
 
 def check(rows: Rows) -> Rows:
     """The same rows; refused where one of them is not as confide wrote it."""
-    names = {_checked_dataset(row) for row in rows.datasets}
+    names = {_check_dataset(row) for row in rows.datasets}
     spent = dict.fromkeys(names, 0.0)
     for place, row in enumerate(rows.charges, 1):
         _check_charge(place, row, spent)
         spent[row[2]] += row[6]
         if spent[row[2]] > MOST:
-            raise Tampered(f"{_named(row)} takes the charges to dataset {row[2]!r} past its budget")
+            raise Tampered(f"{_name(row)} takes the charges to dataset {row[2]!r} past its budget")
     if rows.format == 1:
         for row in rows.charges:
-            parsed(row)
+            parse(row)
     else:
         _check_chain(rows)
     return rows
@@ -183,12 +183,12 @@ def seal(connection: sqlite3.Connection, head: str, kind: str, row: tuple[Any, .
     return digest
 
 
-def parsed(row: tuple[Any, ...]) -> events.Event:
+def parse(row: tuple[Any, ...]) -> events.Event:
     """The event of a charge."""
     try:
         return events.from_json(json.loads(row[5]))
     except (ValueError, RecursionError) as error:  # a refusal is a ValueError
-        raise Tampered(f"{_named(row)} holds no event that can be priced: {error}") from None
+        raise Tampered(f"{_name(row)} holds no event that can be priced: {error}") from None
 
 
 def _digest(head: str, kind: str, row: tuple[Any, ...]) -> str:
@@ -196,7 +196,7 @@ def _digest(head: str, kind: str, row: tuple[Any, ...]) -> str:
 
 
 @cache
-def _expected() -> tuple[dict[str, str], ...]:
+def _expected_parts() -> tuple[dict[str, str], ...]:
     """What a file of each version has besides rows, as SQLite itself writes it down."""
     connection, found = sqlite3.connect(":memory:"), []
     for statements in (FIRST, SECOND, THIRD):
@@ -209,7 +209,7 @@ def _expected() -> tuple[dict[str, str], ...]:
 
 
 def _check_objects(objects: dict[str, str], version: int) -> None:
-    first, second, third = _expected()
+    first, second, third = _expected_parts()
     least, most = (first, second) if version == 1 else (third, third)
     for name in (*most, *objects):
         if name not in objects and name in least:
@@ -220,7 +220,7 @@ def _check_objects(objects: dict[str, str], version: int) -> None:
             raise Tampered(f"{name!r}, which protects its rows, was changed")
 
 
-def _checked_dataset(row: tuple[Any, ...]) -> str:
+def _check_dataset(row: tuple[Any, ...]) -> str:
     name, epsilon, delta, neighbours, composition, created = row
     if not (
         _texts((name, neighbours, composition, created))
@@ -238,11 +238,11 @@ def _checked_dataset(row: tuple[Any, ...]) -> str:
 def _check_charge(place: int, row: tuple[Any, ...], names: Iterable[str]) -> None:
     number, _, dataset, _, _, _, share = row
     if number != place:
-        raise Tampered(f"{_named(row)} stands where charge {place} is expected")
+        raise Tampered(f"{_name(row)} stands where charge {place} is expected")
     if not (isinstance(share, float) and 0 <= share <= MOST):
-        raise Tampered(f"{_named(row)} is entered at {share!r} of the budget, which no charge takes")
+        raise Tampered(f"{_name(row)} is entered at {share!r} of the budget, which no charge takes")
     if not _texts(row[1:6]) or dataset not in names:
-        raise Tampered(f"{_named(row)} is to no dataset that is entered, or is no charge")
+        raise Tampered(f"{_name(row)} is to no dataset that is entered, or is no charge")
 
 
 def _check_chain(rows: Rows) -> None:
@@ -253,12 +253,10 @@ def _check_chain(rows: Rows) -> None:
         if number != place or row is None:
             raise Tampered(f"the row that seal {number} is of, {kind} {name!r}, was removed")
         if digest != _digest(head, kind, row):
-            raise Tampered(
-                f"{_named(row) if kind == 'charge' else f'dataset {name!r}'} was changed after it was sealed"
-            )
+            raise Tampered(f"{_name(row) if kind == 'charge' else f'dataset {name!r}'} was changed after it was sealed")
         head = digest
     for row in charges:
-        raise Tampered(f"{_named(row)} is entered at {row[6]:.6g} of the budget without a seal")
+        raise Tampered(f"{_name(row)} is entered at {row[6]:.6g} of the budget without a seal")
     for name in datasets:
         raise Tampered(f"dataset {name!r} is entered without a seal")
 
@@ -267,5 +265,5 @@ def _texts(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def _named(row: tuple[Any, ...]) -> str:
+def _name(row: tuple[Any, ...]) -> str:
     return f"charge {row[0]} (receipt {row[1]!r})"

@@ -109,7 +109,7 @@ def li2019(
     return found.step_size * min(1.0, 2 * validation.positive(temperature=temperature))
 
 
-def _certified(accountant: str):
+def _certify(accountant: str):
     def bound(
         *,
         n: int,
@@ -125,11 +125,11 @@ def _certified(accountant: str):
     return bound
 
 
-moments = _certified("moments-classical")
+moments = _certify("moments-classical")
 moments.__doc__ = (
     "The largest step that the moments accountant with its classical tail certifies, without side conditions."
 )
-numerical = _certified("pld")
+numerical = _certify("pld")
 numerical.__doc__ = "The largest step that the tight accountant certifies, for any temperature and any schedule."
 
 

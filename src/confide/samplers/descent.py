@@ -241,7 +241,7 @@ def _heavy_ball(sampler: Sampler, parameters: MechanismParameters, rates: np.nda
         gradient = mean_gradient(parameters, state.iterate, noisy)
         velocity = momentum * state.velocity + (gradient if moved is None else gradient * moved)
         iterate = state.iterate - control.step_size * velocity
-        return HeavyBall(kept(state.position, iterate, t, steps, average), iterate, velocity)
+        return HeavyBall(keep_iterate(state.position, iterate, t, steps, average), iterate, velocity)
 
     return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))
 
@@ -263,7 +263,7 @@ def _adam(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) 
         known = jnp.square(control.noise / parameters.expected_batch) if options["corrected"] else 0.0
         moments, direction = state.moments.after(gradient, t, options["mean_decay"], options["square_decay"], known)
         iterate = state.iterate - control.step_size * direction
-        return AdamState(kept(state.position, iterate, t, steps, average), iterate, moments)
+        return AdamState(keep_iterate(state.position, iterate, t, steps, average), iterate, moments)
 
     return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))
 
@@ -273,7 +273,7 @@ def subset(share: float, dimension: int, key: jax.Array) -> jax.Array:
     return jax.random.bernoulli(key, share, (dimension,)).astype(jnp.float64)
 
 
-def kept(position: jax.Array, iterate: jax.Array, t: jax.Array, steps: int, average: bool) -> jax.Array:
+def keep_iterate(position: jax.Array, iterate: jax.Array, t: jax.Array, steps: int, average: bool) -> jax.Array:
     """The iterate, or the mean of those since the middle of the run."""
     if not average:
         return iterate

@@ -68,9 +68,9 @@ class Sampler:
         if callable(self.step_size) and self.schedule != "fixed":
             raise Refused(f"{self.rate} is a schedule already: leave schedule out")
         if callable(self.step_size):
-            return _evaluated(self.rate, self.step_size, steps), True
+            return _evaluate(self.rate, self.step_size, steps), True
         if callable(self.schedule):
-            shape = _evaluated("schedule", self.schedule, steps)
+            shape = _evaluate("schedule", self.schedule, steps)
         else:
             shape = np.broadcast_to(calibration.relative_noise(self.schedule, steps), (steps,)) ** -2.0
         return (shape, False) if self.step_size is None else (self.step_size * shape, True)
@@ -130,7 +130,7 @@ class Sampler:
         }
 
 
-def _evaluated(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndarray:
+def _evaluate(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndarray:
     try:
         values = np.asarray(schedule(np.arange(steps)), np.float64)  # type: ignore[arg-type]
         if values.shape not in ((), (steps,)):

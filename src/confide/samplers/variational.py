@@ -43,7 +43,7 @@ from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedul
 from confide.mechanism.noise import SecureSource
 from confide.models.model import Data, Model
 from confide.samplers import guides
-from confide.samplers.descent import DRIFT, Descent, Moments, kept
+from confide.samplers.descent import DRIFT, Descent, Moments, keep_iterate
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.variational_families import Family, gaussian
 from confide.validation import Refused
@@ -185,6 +185,6 @@ def build(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) 
         gradient = gradient.astype(state.iterate.dtype) / parameters.n
         moments, direction = state.moments.after(gradient, t, FIRST, SECOND)
         iterate = state.iterate - control.step_size * family.rates * direction
-        return State(kept(state.position, iterate, t, steps, average), iterate, moments)
+        return State(keep_iterate(state.position, iterate, t, steps, average), iterate, moments)
 
     return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))

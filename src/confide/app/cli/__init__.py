@@ -60,7 +60,7 @@ def main() -> NoReturn:
     except Refused as refusal:
         code = _refuse(str(refusal))
     except _ClickException as error:
-        code = 2 if type(error).__name__ == "NoArgsIsHelpError" else _refuse(_explained(error))
+        code = 2 if type(error).__name__ == "NoArgsIsHelpError" else _refuse(_explain(error))
     except (typer.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -69,7 +69,7 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explained(error: Any) -> str:
+def _explain(error: Any) -> str:
     """A parser's complaint, with the value that was given, which the parser leaves out."""
     option = getattr(getattr(error, "param", None), "opts", [""])[0]
     arguments = [part for argument in sys.argv for part in argument.split("=", 1)]

@@ -111,7 +111,7 @@ def _by_made_up(
 
     _without_rows(out, drop_overlap)
     posterior = run_folder.load(run)[0]
-    found = made_up.made_up(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
+    found = made_up.audit_program(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
     path = made_up.save(found, run)
     if as_json:
         print_json(found.to_json() | {"audit_file": str(path)})
@@ -139,7 +139,7 @@ def _by_rows(
     from confide.app.runs import attack
 
     path = attack.place(run, out)
-    found = attack.finished(run, members, nonmembers, **how)
+    found = attack.attack_run(run, members, nonmembers, **how)
     attack.save(found, path)
     print(NOT_PRIVATE, file=sys.stderr)
     if as_json:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from confide.privacy.events import Event
 
 
-def _rounded(value: float, digits: int, up: bool) -> str:
+def _round_safely(value: float, digits: int, up: bool) -> str:
     """Shown with few digits, on the side that spends no more than the budget."""
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
     return f"{(math.ceil(value * scale) if up else math.floor(value * scale)) / scale:.{digits}g}"
 
 
-def _priced(name: str, value: float, status: str) -> list[str]:
+def _price_row(name: str, value: float, status: str) -> list[str]:
     """A row for one accountant."""
     if math.isinf(value):
         return [name, "none", "its conditions do not hold" if name == "advanced" else "beyond what it can bound"]
@@ -76,7 +76,7 @@ def account(
     if as_json:
         print_json(record)
         return
-    rows = [_priced(name, value, profiles[name].status) for name, value in found.items()]
+    rows = [_price_row(name, value, profiles[name].status) for name, value in found.items()]
     fixed = f"delta = {delta:g}" if delta is not None else f"epsilon = {epsilon:g}"
     show_table(f"{sought} at {fixed}, {neighbours}", ["accountant", sought, ""], rows)
     say(f"The best attack on membership guesses right {success:.2%} of the time (50% is chance).")
@@ -116,10 +116,10 @@ def plan(
         print_json(made.to_json())
         return
     falls, rises = ("", "") if schedule == "fixed" else (" (the first; falls as t^(-1/3))", " (the first; rises)")
-    noise = _rounded(made.noise_multiplier, 6, up=True)
+    noise = _round_safely(made.noise_multiplier, 6, up=True)
     rows = [
-        ["step size", _rounded(made.step_size, 4, up=False) + falls],
-        ["noise multiplier", _rounded(made.noise_multiplier, 4, up=True) + rises],
+        ["step size", _round_safely(made.step_size, 4, up=False) + falls],
+        ["noise multiplier", _round_safely(made.noise_multiplier, 4, up=True) + rises],
         ["steps", f"{made.steps:,}"],
         [
             "batch",
@@ -136,7 +136,7 @@ def plan(
     show_table(
         "What each accountant says of this run",
         ["accountant", "epsilon", ""],
-        [_priced(name, value, made.status[name]) for name, value in made.epsilons.items()],
+        [_price_row(name, value, made.status[name]) for name, value in made.epsilons.items()],
     )
     rates = ", ".join(f"{1 - miss:.3g} at {rate:g}" for rate, miss in made.trade_off.items())
     say(

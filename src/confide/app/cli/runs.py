@@ -52,7 +52,7 @@ def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
         rest = f"'confide resume {quote(request.out)}' goes on with it" if waits else "nothing was charged"
         print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
-    _written(posterior, Path(request.out), as_json)
+    _print_files(posterior, Path(request.out), as_json)
 
 
 def resume(
@@ -69,10 +69,10 @@ def resume(
         say(f"The run for {run} is given up; what it was charged stays charged.")
         return
     posterior = run_folder.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
-    _written(posterior, run, as_json)
+    _print_files(posterior, run, as_json)
 
 
-def _written(posterior: Posterior, out: Path, as_json: bool) -> None:
+def _print_files(posterior: Posterior, out: Path, as_json: bool) -> None:
     from confide.privacy.budget import rounded_up
 
     guarantee = posterior.guarantee

@@ -41,7 +41,7 @@ def schema_init(
         raise Refused(f"--out {str(out)!r} exists: give another name, or remove it")
     make = schema_draft.from_data if from_data else schema_draft.from_types
     draft = make(tables.open_table(data, delimiter, encoding), target or "")
-    with atomic_files.written(out) as file:
+    with atomic_files.write_text(out) as file:
         file.write(draft.toml)
     if as_json:
         print_json({"schema": str(out), "to_fill": draft.to_fill, "learnt": draft.learnt})
@@ -79,7 +79,7 @@ def schema_check(
     from confide.data import image_schema, tables
     from confide.data import schema as schemas
 
-    if image_schema.recognised(data):
+    if image_schema.is_images(data):
         _check_images(data, classes, shape, as_json)
         return
     if schema is None:
@@ -105,7 +105,7 @@ def schema_check(
         shown,
     )
     by_column = [[problem for problem in problems if problem.column == column.name] for column in found.used]
-    lines = [_summed(own, found.column(own[0].column).missing, table.place) for own in by_column if own]
+    lines = [_sum_up(own, found.column(own[0].column).missing, table.place) for own in by_column if own]
     if lines:
         show_table(f"{data}: {rows:,} records", ["column", "missing", "not admitted", "policy", "where"], lines)
     else:
@@ -115,7 +115,7 @@ def schema_check(
         say(f"Learnt from the data, and not counted by any epsilon: {', '.join(found.learnt)}.")
 
 
-def _summed(problems: list[Problem], policy: str, place: str) -> list[str]:
+def _sum_up(problems: list[Problem], policy: str, place: str) -> list[str]:
     """The problems of one column: how many values are missing, how many are outside its domain, and the first ones."""
     missing = sum(problem.missing for problem in problems)
     first = [*(p for p in problems if not p.missing), *(p for p in problems if p.missing)][:FIRST]
@@ -129,8 +129,8 @@ def _check_images(data: Path, classes: str | None, shape: str | None, as_json: b
 
     if classes is None:
         raise Refused("images need --classes, as 'confide fit' does")
-    names = image_schema.declared(classes)
-    found = image_files.read(data, names, None if shape is None else image_schema.shaped(shape))
+    names = image_schema.parse_classes(classes)
+    found = image_files.read(data, names, None if shape is None else image_schema.parse_shape(shape))
     absent = [name for name, present in zip(found.names, found.present, strict=True) if not present]
     if as_json:
         print_json({"shape": found.shape, "records": len(found.x), "absent": absent, "publishable": False})

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 from confide import validation
 from confide.app.estimators import reading
 from confide.app.estimators.linear import PrivateLinear, as_before, require
-from confide.app.estimators.parameters import ClassifierParameters, documented, takes
+from confide.app.estimators.parameters import ClassifierParameters, document, takes
 from confide.models import families
 from confide.validation import Refused
 
@@ -81,7 +81,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinear):
         return labels
 
 
-@documented(ClassifierParameters)
+@document(ClassifierParameters)
 class PrivateLogisticRegression(_PrivateClassifier):
     """Bayesian logistic regression of two classes with differential privacy.
 
@@ -108,7 +108,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         return tags
 
 
-@documented(ClassifierParameters)
+@document(ClassifierParameters)
 class PrivateSoftmaxClassifier(_PrivateClassifier):
     """Bayesian softmax regression of any number of classes with differential privacy.
 

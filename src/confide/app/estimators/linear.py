@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from confide import validation
 from confide.app.estimators.parameters import Parameters
-from confide.data.bounds import Bounds, checked_bounds
+from confide.data.bounds import Bounds, check_bounds
 from confide.inference import fitting
 from confide.inference.options import Fit, Settings, values
 from confide.inference.plans import bounded_clip
@@ -78,7 +78,7 @@ class PrivateLinear(BaseEstimator):
         assumptions: tuple[str, ...] = (),
     ) -> tuple[np.ndarray, Any]:
         """Spend the budget; the mean slopes and intercept. `known` is which records have a target."""
-        bounds = checked_bounds(asked.bounds, "bounds", X.shape[1])
+        bounds = check_bounds(asked.bounds, "bounds", X.shape[1])
         present = known & np.all(np.isfinite(X), axis=1)
         design = np.where(present[:, None], _design(bounds, X), np.float32(0))
         target = np.where(present, y, 0.0).astype(np.float32)

@@ -103,7 +103,7 @@ def takes(kind: Callable[P, Any]) -> Callable[[Callable[[Any, Any], None]], Call
     return decorate
 
 
-def documented(kind: Any) -> Callable[[type[T]], type[T]]:
+def document(kind: Any) -> Callable[[type[T]], type[T]]:
     """Add the parameters to the docstring of an estimator, before its attributes."""
 
     def decorate(estimator: type[T]) -> type[T]:

@@ -18,11 +18,11 @@ def read(X: Any) -> Any:
     Arrays of numbers, and what is no array, are left to scikit-learn; a frame stays one, for the names of its columns.
     """
     if isinstance(X, np.ma.MaskedArray):
-        return doubles(_filled(X), "X")
+        return doubles(_fill(X), "X")
     if hasattr(X, "isna") and hasattr(X, "columns"):  # of pandas: what the types say, and never what there is
         if all(isinstance(kind, np.dtype) and kind.kind in "biuf" for kind in X.dtypes):
             return X
-        return type(X)(doubles(_unmissed(X), "X"), columns=X.columns, index=X.index)
+        return type(X)(doubles(_pandas_values(X), "X"), columns=X.columns, index=X.index)
     if isinstance(X, (list, tuple)) or getattr(getattr(X, "dtype", None), "kind", "") in tuple("OUST"):
         return doubles(X, "X")
     return X
@@ -34,9 +34,9 @@ def labels(y: Any) -> np.ndarray:
     A list has one entry for each record, whatever they are: one that is a list of one label is that label.
     """
     if isinstance(y, np.ma.MaskedArray):
-        return _filled(y)
+        return _fill(y)
     if hasattr(y, "isna") and hasattr(y, "to_numpy"):
-        return _unmissed(y)
+        return _pandas_values(y)
     if not isinstance(y, (list, tuple)):
         return np.asarray(y, object)
     column = np.empty(len(y), object)
@@ -61,11 +61,11 @@ def doubles(values: Any, name: str) -> np.ndarray:
         raise Refused(f"{name} is ragged or not numeric: give numbers, one row per record") from None
 
 
-def _filled(array: np.ma.MaskedArray) -> np.ndarray:
+def _fill(array: np.ma.MaskedArray) -> np.ndarray:
     return np.where(np.ma.getmaskarray(array), math.nan, np.ma.getdata(array).astype(object))
 
 
-def _unmissed(values: Any) -> np.ndarray:
+def _pandas_values(values: Any) -> np.ndarray:
     """The values in an object of pandas; NaN for those that are missing."""
     return np.where(np.asarray(values.isna()), math.nan, values.to_numpy(object))
 

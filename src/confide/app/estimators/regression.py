@@ -27,10 +27,10 @@ from confide.app.estimators.parameters import (
     LinearParameters,
     NegativeBinomialParameters,
     TargetParameters,
-    documented,
+    document,
     takes,
 )
-from confide.data.bounds import Bounds, checked_bounds
+from confide.data.bounds import Bounds, check_bounds
 from confide.models import families
 from confide.validation import Refused
 
@@ -55,11 +55,11 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
                 validate_data(self, X, **without)  # which says so
             X = self._features(reading.read(X), asked)
             own = reading.column(reading.doubles(reading.labels(y), "y"), X)
-            target = checked_bounds(asked.target_bounds, "target_bounds", 1)
+            target = check_bounds(asked.target_bounds, "target_bounds", 1)
             model = self._model(asked, X.shape[1] + 1, self._known(asked, target))
             unit, values = target, target.scaled(own)
             if self._family.outcome == "count":
-                unit, values = checked_bounds((-1, 1), "unit", 1), np.clip(np.rint(own), target.low, target.high)
+                unit, values = check_bounds((-1, 1), "unit", 1), np.clip(np.rint(own), target.low, target.high)
             slopes, intercept = self._fit(asked, X, values, np.isfinite(own), model)
             self._unit = unit
             self.coef_, self.intercept_ = unit.half * slopes, float(self._unscaled(intercept))
@@ -82,7 +82,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
         raise NotImplementedError
 
 
-@documented(LinearParameters)
+@document(LinearParameters)
 class PrivateLinearRegression(_PrivateRegressor):
     """Bayesian linear regression with differential privacy.
 
@@ -119,7 +119,7 @@ class _PrivateCounts(_PrivateRegressor):
         return tags
 
 
-@documented(TargetParameters)
+@document(TargetParameters)
 class PrivatePoissonRegression(_PrivateCounts):
     """Bayesian Poisson regression of counts with differential privacy.
 
@@ -134,7 +134,7 @@ class PrivatePoissonRegression(_PrivateCounts):
         vars(self).update(vars(parameters))
 
 
-@documented(NegativeBinomialParameters)
+@document(NegativeBinomialParameters)
 class PrivateNegativeBinomialRegression(_PrivateCounts):
     """Bayesian negative binomial regression of counts with differential privacy.
 

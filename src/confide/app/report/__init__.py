@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from confide.app.report.content import Report, gathered
-from confide.app.report.page import rendered
+from confide.app.report.content import Report, gather
+from confide.app.report.page import render
 from confide.app.runs import attack, predictions, run_folder
 from confide.audits import made_up
 from confide.data import atomic_files
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
-__all__ = ["Report", "gathered", "rendered", "write"]
+__all__ = ["Report", "gather", "render", "write"]
 
 
 def write(
@@ -41,7 +41,7 @@ def write(
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     attacked = None if audit is None else attack.load(audit, posterior)
-    made = gathered(posterior, schema, evaluation, kind, now, attacked, made_up.load(run, posterior))
+    made = gather(posterior, schema, evaluation, kind, now, attacked, made_up.load(run, posterior))
     name = "held-out" if held_out is not None else "audit"
     path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"
     if made.confidential and atomic_files.inside(path, run):
@@ -50,8 +50,8 @@ def write(
         raise Refused(f"--out {str(path)!r} is not a file: give the name of a new one")
     if out is not None and path.exists():
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
-    page = rendered(made)
-    with atomic_files.written(path, private=made.confidential) as file:
+    page = render(made)
+    with atomic_files.write_text(path, private=made.confidential) as file:
         file.write(page)
     return path
 

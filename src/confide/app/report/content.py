@@ -100,7 +100,7 @@ class Report:
         return asdict(self)
 
 
-def gathered(
+def gather(
     posterior: Posterior,
     schema: Schema | Pictures,
     evaluation: Evaluation | None = None,

@@ -51,7 +51,7 @@ def groups(posterior: Posterior, schema: Schema | Pictures) -> Iterator[Group]:
     labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
     for k, label in enumerate(labels):
         own = _differences(posterior, schema, weights[..., k] if weights.ndim == 4 else weights)
-        effective, r_hat = diagnosed(own)
+        effective, r_hat = diagnose(own)
         meanings = [_meaning(schema, feature) for feature in schema.features]
         rows = zip(schema.features, meanings, np.moveaxis(own, -1, 0), effective, r_hat, strict=True)
         yield Group(label, [_effect(*row) for row in rows])
@@ -83,7 +83,7 @@ def _differences(posterior: Posterior, schema: Schema, weights: np.ndarray) -> n
     return made
 
 
-def diagnosed(draws: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
+def diagnose(draws: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
     """Effective sample size and R-hat of every column of draws (chains, draws, columns), by ArviZ."""
     columns = draws.shape[-1]
     if draws.shape[1] < 4:

@@ -11,7 +11,7 @@ from confide.app.report.content import Report
 from confide.app.report.effects import Effect
 
 
-def rendered(report: Report) -> str:
+def render(report: Report) -> str:
     """The whole page as HTML."""
     import jinja2
 

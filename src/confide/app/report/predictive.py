@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.app.report.effects import AGREED, ENOUGH, diagnosed
+from confide.app.report.effects import AGREED, ENOUGH, diagnose
 from confide.data.image_schema import Pictures
 from confide.inference.posterior import Posterior
 
@@ -19,7 +19,7 @@ TOGETHER = 16  # draws that predict at a time
 
 def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], list[str]]:
     """(what a reader must know before reading intervals, what else is to be said)"""
-    effective, ratios = diagnosed(predicted(posterior, pictures))
+    effective, ratios = diagnose(predict_images(posterior, pictures))
     known = effective[np.isfinite(effective)]
     if not known.size:
         return [], ["Effective draws cannot be computed of so few: judge the run by predictions on other images."]
@@ -42,7 +42,7 @@ def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], li
     return warnings, sentences
 
 
-def predicted(posterior: Posterior, pictures: Pictures) -> np.ndarray:
+def predict_images(posterior: Posterior, pictures: Pictures) -> np.ndarray:
     """Probabilities of the classes but the last for each made-up image: (chains, draws, images times classes)."""
     assert posterior.model is not None
     predict, rng = posterior.model.predict, np.random.default_rng(0)  # the same for everyone

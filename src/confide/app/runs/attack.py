@@ -22,7 +22,7 @@ from confide.app.runs import run_folder, run_records
 from confide.audits.losses import Data, among, losses, probabilities
 from confide.audits.scores import WARNING, Scores
 from confide.audits.threshold import threshold, threshold_attack
-from confide.audits.verdicts import Audit, judged
+from confide.audits.verdicts import Audit, judge
 from confide.data import atomic_files
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
@@ -89,7 +89,7 @@ class Finished:
         }
 
 
-def finished(
+def attack_run(
     folder: str | os.PathLike[str],
     members: str | os.PathLike[str],
     nonmembers: str | os.PathLike[str],
@@ -123,7 +123,7 @@ def finished(
         )
     one, two, dropped = _apart(one, two, paths, drop_overlap)
     loss, *others = _attacks(posterior, one, two)
-    audit = judged(posterior.guarantee, loss, confidence=confidence)
+    audit = judge(posterior.guarantee, loss, confidence=confidence)
     return Finished(audit=audit, shown=tuple(others), dropped=dropped, run=posterior.plan.get("run", ""))
 
 
@@ -180,7 +180,7 @@ def place(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
 
 def save(found: Finished, path: Path) -> None:
     """Write the result for its owner's eyes alone."""
-    with atomic_files.written(path, private=True) as file:
+    with atomic_files.write_text(path, private=True) as file:
         json.dump(found.to_json(), file, indent=2, allow_nan=False)
         file.write("\n")
 

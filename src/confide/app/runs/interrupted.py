@@ -57,11 +57,11 @@ def begin(out: Path, request: dict[str, Any]) -> Path:
         os.fsync(file.fileno())
     draft.replace(folder / REQUEST)
     for path in (folder, folder.parent):
-        atomic_files.kept(path)
+        atomic_files.flush_to_disk(path)
     return folder
 
 
-def asked(out: Path) -> dict[str, Any]:
+def read_request(out: Path) -> dict[str, Any]:
     """What was asked of the run that waits for `out`."""
     folder = place(out)
     try:

@@ -27,13 +27,13 @@ def _schema(path: Path) -> str:
 def _classes(text: str) -> tuple[str, ...]:
     from confide.data import image_schema
 
-    return image_schema.declared(text)
+    return image_schema.parse_classes(text)
 
 
 def _shape(text: str) -> tuple[int, ...]:
     from confide.data import image_schema
 
-    return image_schema.shaped(text)
+    return image_schema.parse_shape(text)
 
 
 def _layers(text: str) -> tuple[int, ...]:

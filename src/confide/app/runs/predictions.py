@@ -53,8 +53,8 @@ def predict(
         run_records.tables_alone(delimiter, encoding, keep)
         found = _of_pictures(posterior, described, Path(data), probability)
     else:
-        found = _predicted(posterior, described, tables.open_table(data, delimiter, encoding), probability, keep)
-    with atomic_files.written(path) as file:
+        found = _predict_rows(posterior, described, tables.open_table(data, delimiter, encoding), probability, keep)
+    with atomic_files.write_text(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         for row in found:
             writer.writerow(row)
@@ -62,7 +62,7 @@ def predict(
     return count - 1
 
 
-def _predicted(
+def _predict_rows(
     posterior: Posterior, described: Schema, table: tables.Table, probability: float, keep: Sequence[str]
 ) -> Iterator[list[Any]]:
     """The header, then a row for each row of the table."""
@@ -71,7 +71,7 @@ def _predicted(
         raise Refused(f"{table.at(1)}: column {unknown[0]!r} of --keep is not in the file: give one that is")
     names = _names(target)
     yield [table.place, *keep, *names]
-    for piece, x, present in encoding.encoded_pieces(described, table):
+    for piece, x, present in encoding.encode_pieces(described, table):
         values = iter(_rows_of(posterior, target, x[present], probability) if present.any() else [])
         for i, line in enumerate(piece.lines):
             own = next(values) if present[i] else [""] * len(names)
@@ -80,7 +80,7 @@ def _predicted(
 
 def _of_pictures(posterior: Posterior, described: Pictures, data: Path, probability: float) -> Iterator[list[Any]]:
     """The header, then a row for each image."""
-    target, found = described.column(described.target), image_files.encoded(described, data, labelled=False)
+    target, found = described.column(described.target), image_files.encode(described, data, labelled=False)
     yield [found.place, *_names(target)]
     for name, row in zip(found.names, _rows_of(posterior, target, found.x, probability), strict=True):
         yield [name, *row]
@@ -119,7 +119,7 @@ def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: f
 
 def _back(target: Column, count: bool) -> Callable[[np.ndarray], np.ndarray]:
     """From the scale of the model to the unit of the target; counts are in it already."""
-    return (lambda values: values) if count else lambda values: encoding.unscaled(target, values)
+    return (lambda values: values) if count else lambda values: encoding.unscale(target, values)
 
 
 class Bin(NamedTuple):
@@ -152,10 +152,14 @@ def evaluate(
     target = described.column(described.target)
     count = families.outcome(posterior.plan["model"]) == "count"
     x, y = run_records.records(posterior, described, data, delimiter, encoding)
-    return _classified(posterior, target, x, y) if target.labels else _measured(posterior, target, x, y, count)
+    return (
+        _evaluate_classes(posterior, target, x, y)
+        if target.labels
+        else _evaluate_numbers(posterior, target, x, y, count)
+    )
 
 
-def _classified(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray) -> Evaluation:
+def _evaluate_classes(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray) -> Evaluation:
     chances, labels = posterior.predict_proba(x).astype(np.float64), y.astype(int)
     right = np.argmax(chances, axis=1) == labels
     own = np.clip(chances[np.arange(len(y)), labels], 1e-12, 1.0)
@@ -177,7 +181,7 @@ def _classified(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarr
     return Evaluation(len(y), scores, bins)
 
 
-def _measured(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray, count: bool) -> Evaluation:
+def _evaluate_numbers(posterior: Posterior, target: Column, x: np.ndarray, y: np.ndarray, count: bool) -> Evaluation:
     back = _back(target, count)
     outcome, mean = back(y.astype(np.float64)), back(posterior.predict(x).astype(np.float64))
     scores = {

@@ -29,7 +29,7 @@ HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
 
 
-def kept_accounts(request: Request) -> Accounts:
+def extra_accounts(request: Request) -> Accounts:
     """The accounts that are asked for, with the settings of individual ones."""
     kept = accounts(list(request.account))
     given = {"stretch": request.stretch, "histogram": request.histogram}
@@ -165,11 +165,13 @@ def chosen(described: Schema | Pictures, request: Request, budget: Budget, recor
     if name in CONVEX:
         mu = pricing.gdp_mu(budget.epsilon, budget.delta) if budget.delta else budget.epsilon / 4
         scale = affordable_scale(mu / SENSITIVITY[budget.neighbours], described.bound)
-        return Choice(chosen_model(described, request, scale, bounded=True), _built(name, request), request.clip, why)
+        return Choice(
+            chosen_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip, why
+        )
     model, clip = chosen_model(described, request), request.clip
     if clip is None:
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
-    return Choice(model, _built(name, request), clip, why)
+    return Choice(model, _build_sampler(name, request), clip, why)
 
 
 def affordable_scale(mu: float, bound: float) -> float:
@@ -205,7 +207,7 @@ def _by_itself(described: Schema | Pictures, request: Request, budget: Budget, r
     )
 
 
-def _built(name: str, request: Request) -> samplers.Sampler:
+def _build_sampler(name: str, request: Request) -> samplers.Sampler:
     heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
     if name == "langevin":
         return samplers.langevin(request.draws or 1, **heat)

@@ -18,8 +18,8 @@ from typing import Any
 
 from confide.app.runs import interrupted
 from confide.app.runs.options import Request
-from confide.app.runs.request import chosen, kept_accounts
-from confide.app.runs.run_records import SCHEMA, Prepared, prepared
+from confide.app.runs.request import chosen, extra_accounts
+from confide.app.runs.run_records import SCHEMA, Prepared, prepare
 from confide.data import image_schema, schema
 from confide.data.image_schema import PICTURES, Pictures
 from confide.data.schema import Schema
@@ -48,8 +48,8 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
             f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
         ) from None
     budget = _budget(request)
-    charges.opened(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
-    made = prepared(request)
+    charges.open_account(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
+    made = prepare(request)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
     folder = interrupted.begin(out, asdict(whole))
@@ -60,7 +60,7 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
 def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose: bool = True) -> Posterior:
     """Go on with a run that was interrupted: the same draws as without the interruption, and one charge."""
     path = Path(out)
-    request = _asked(path)
+    request = _read_request(path)
     folder = interrupted.place(path)
     with interrupted.alone(folder):
         draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{32}")  # of a folder that was being written
@@ -68,14 +68,14 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
             if draft.fullmatch(found.name):
                 shutil.rmtree(found, ignore_errors=True)
         if path.exists():  # perhaps it was complete, and only the secrets were left
-            return _completed(path, folder)
-        return _run(replace(request, out=str(path)), prepared(request), folder, progress, verbose)
+            return _complete(path, folder)
+        return _run(replace(request, out=str(path)), prepare(request), folder, progress, verbose)
 
 
-def _asked(out: Path) -> Request:
+def _read_request(out: Path) -> Request:
     """What was asked; refused where what it needs is not where it was."""
     try:
-        request = Request(**interrupted.asked(out))
+        request = Request(**interrupted.read_request(out))
     except TypeError:
         raise Refused(
             f"the run for {str(out)!r} was begun by another version of confide: resume it with that"
@@ -88,7 +88,7 @@ def _asked(out: Path) -> Request:
     return request
 
 
-def _completed(path: Path, folder: Path) -> Posterior:
+def _complete(path: Path, folder: Path) -> Posterior:
     """The posterior of a run that was killed between writing it and forgetting its secrets."""
     begun = checkpoints.read(folder / interrupted.CHECKPOINT)
     posterior = load(path)[0]
@@ -128,7 +128,7 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
             choice.sampler,
             key=request.key,
             ledger=request.ledger,
-            account=kept_accounts(request),
+            account=extra_accounts(request),
             checkpoint=checkpoint,
             progress=progress,
             verbose=verbose,
@@ -137,9 +137,9 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
         )
         posterior = fitting.infer(options, made.present)
         chosen_by = {} if choice.why is None else {"chosen": choice.why}
-        posterior = replace(posterior, plan=posterior.plan | _described(described) | chosen_by)
+        posterior = replace(posterior, plan=posterior.plan | _describe_data(described) | chosen_by)
         try:
-            posterior.save(request.out, _kept(described))
+            posterior.save(request.out, _public_file(described))
         except Refused as refusal:
             raise Refused(
                 f"{refusal}; the draws are kept, and 'confide resume {quote(request.out)}' writes them"
@@ -152,7 +152,7 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
     return posterior
 
 
-def _kept(described: Schema | Pictures) -> dict[str, str]:
+def _public_file(described: Schema | Pictures) -> dict[str, str]:
     """The file that says what is public."""
     return {PICTURES: described.to_json()} if isinstance(described, Pictures) else {SCHEMA: described.to_toml()}
 
@@ -190,7 +190,7 @@ def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, .
     return tuple(sentences)
 
 
-def _described(described: Schema | Pictures) -> dict[str, Any]:
+def _describe_data(described: Schema | Pictures) -> dict[str, Any]:
     """What the plan says of the data: all of it is public."""
     if isinstance(described, Pictures):
         return described.planned()

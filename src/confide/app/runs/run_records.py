@@ -31,9 +31,9 @@ class Prepared(NamedTuple):
     records: int  # declared, or how many rows the file has
 
 
-def prepared(request: Request) -> Prepared:
+def prepare(request: Request) -> Prepared:
     """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
-    images = image_schema.recognised(Path(request.data))
+    images = image_schema.is_images(Path(request.data))
     declared = None if request.records is None else validation.count(records=request.records)
     made = _pictures(request) if images else _table(request)
     return made if declared is None else made._replace(records=declared)
@@ -63,7 +63,7 @@ def _pictures(request: Request) -> Prepared:
     flattened = picture_model(request, found.shape, len(classes)) != "cnn"
     described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
     chosen_model(described, request)  # refused where the images are too small for it
-    return Prepared(described, (image_files.seen(described, found.x), found.y), found.present, len(found.x))
+    return Prepared(described, (image_files.as_model_input(described, found.x), found.y), found.present, len(found.x))
 
 
 def _table(request: Request) -> Prepared:
@@ -96,7 +96,7 @@ def records(
     """The records of a file with their outcomes, as the model of a run sees them, without those that are absent."""
     if isinstance(described, Pictures):
         tables_alone(delimiter, text_encoding)
-        found = image_files.encoded(described, Path(path))
+        found = image_files.encode(described, Path(path))
         x, y, present = found.x, found.y, found.present
     else:
         table = tables.open_table(path, delimiter, text_encoding)

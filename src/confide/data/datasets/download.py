@@ -112,7 +112,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide" / "data"
 
 
-def held(name: str, files: Sequence[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
+def find_held(name: str, files: Sequence[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
     """The first of the files in the first place that holds any of them: the places come before the formats."""
     for place in places(folder):
         for file in files:
@@ -131,7 +131,7 @@ def find(
 
     `otherwise` may write the file from a second source, given its path; it raises NotDownloaded where it cannot.
     """
-    path = held(name, (file,), folder)
+    path = find_held(name, (file,), folder)
     if path is not None:
         return path
     target = cache() / name / file

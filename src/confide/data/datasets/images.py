@@ -40,20 +40,20 @@ def mnist(folder: str | os.PathLike[str] | None = None) -> Split:
 
 
 def _idx(folder: str | os.PathLike[str] | None, file: str) -> np.ndarray:
-    path = download.held("mnist", (f"{file}.gz", file), folder) or download.find("mnist", f"{file}.gz", folder)
+    path = download.find_held("mnist", (f"{file}.gz", file), folder) or download.find("mnist", f"{file}.gz", folder)
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error):
-        raise _damaged(path) from None
+        raise _damage(path) from None
     dimensions = 3 if "images" in file else 1
     start = 4 + 4 * dimensions
     if len(content) < start or content[:4] != bytes((0, 0, 8, dimensions)):
-        raise _damaged(path)
+        raise _damage(path)
     shape = np.frombuffer(content[4:start], ">u4").tolist()
     values = np.frombuffer(content, np.uint8, offset=start)
     if math.prod(shape) != values.size:
-        raise _damaged(path)
+        raise _damage(path)
     return values.reshape(shape) if dimensions == 3 else values.astype(np.int32)
 
 
@@ -65,7 +65,7 @@ def cifar10(folder: str | os.PathLike[str] | None = None) -> Split:
     or not, or from WebP grids, which may hold the first training batches alone: then there are fewer training rows.
     """
     forms = ("labels.npz", "cifar-10-batches-bin", "cifar-10-binary.tar.gz")
-    path = download.held("cifar10", forms, folder) or download.find("cifar10", forms[-1], folder)
+    path = download.find_held("cifar10", forms, folder) or download.find("cifar10", forms[-1], folder)
     if path.name == "labels.npz":
         labels = _labels(path, "y_train", "y_test")
         batches = [name for name in _CIFAR_TRAIN if (path.parent / f"{name}.webp").exists()]
@@ -79,7 +79,7 @@ def cifar10(folder: str | os.PathLike[str] | None = None) -> Split:
     else:
         records = _cifar_records(path)
         train, test = _cifar_arrays(path, records[:-1]), _cifar_arrays(path, records[-1:])
-    return _told("cifar10", Split(*train, *test), 50_000, 10_000)
+    return _check_whole("cifar10", Split(*train, *test), 50_000, 10_000)
 
 
 def _cifar_records(path: Path) -> list[bytes]:
@@ -94,14 +94,14 @@ def _cifar_records(path: Path) -> list[bytes]:
     except FileNotFoundError as error:
         raise Refused(f"{error.filename} is missing: unpack the whole archive") from None
     except (OSError, EOFError, KeyError, tarfile.TarError, zlib.error):
-        raise _damaged(path) from None
+        raise _damage(path) from None
 
 
 def _cifar_arrays(path: Path, batches: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """A record is its label and then the red, the green and the blue pixels, row by row."""
     content = np.frombuffer(b"".join(batches), np.uint8)
     if not content.size or content.size % (1 + 3 * 32 * 32):
-        raise _damaged(path)
+        raise _damage(path)
     records = content.reshape(-1, 1 + 3 * 32 * 32)
     pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(pixels), records[:, 0].astype(np.int32)
@@ -114,14 +114,14 @@ def svhn(folder: str | os.PathLike[str] | None = None) -> Split:
     Several digits come from one photograph. Read from the official .mat files, or from WebP grids, which may hold the
     first rows alone.
     """
-    path = download.held("svhn", ("labels.npz", "train_32x32.mat"), folder)
+    path = download.find_held("svhn", ("labels.npz", "train_32x32.mat"), folder)
     if path is not None and path.name == "labels.npz":
         labels = _labels(path, "y_train", "y_test")
         parts = [_from_grids(path, _ranges(path.parent, part), labels[f"y_{part}"], 32) for part in ("train", "test")]
     else:
         parts = [_mat(download.find("svhn", f"{part}_32x32.mat", folder)) for part in ("train", "test")]
     (x, y), (test_x, test_y) = parts
-    return _told("svhn", Split(x, y % 10, test_x, test_y % 10), 73_257, 26_032)
+    return _check_whole("svhn", Split(x, y % 10, test_x, test_y % 10), 73_257, 26_032)
 
 
 def _mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -131,9 +131,9 @@ def _mat(path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = loadmat(path, variable_names=["X", "y"])
         pixels, labels = content["X"], content["y"]
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError, zlib.error):
-        raise _damaged(path) from None
+        raise _damage(path) from None
     if pixels.dtype != np.uint8 or pixels.shape[:3] != (32, 32, 3) or labels.size != pixels.shape[-1]:
-        raise _damaged(path)
+        raise _damage(path)
     return np.ascontiguousarray(pixels.transpose(3, 0, 1, 2)), labels.ravel().astype(np.int32)
 
 
@@ -146,7 +146,7 @@ def idc(folder: str | os.PathLike[str] | None = None) -> Grouped:
     that are cut off at a border, or from WebP grids, which may hold a sample. No source serves it without registration,
     so it is never downloaded.
     """
-    path = download.held("idc", ("meta.npz", "IDC_regular_ps50_idx5"), folder)
+    path = download.find_held("idc", ("meta.npz", "IDC_regular_ps50_idx5"), folder)
     if path is None:
         looked = ", ".join(str(place / "idc") for place in download.places(folder))
         raise Refused(
@@ -210,7 +210,7 @@ def _from_grids(
         rows, columns = pixels.shape[0] // size, pixels.shape[1] // size
         cut = pixels[: rows * size, : columns * size].reshape(rows, size, columns, size, 3).swapaxes(1, 2)
         if rows * columns < end - first or end > len(labels):
-            raise _damaged(path)
+            raise _damage(path)
         tiles.append(cut.reshape(-1, size, size, 3)[: end - first])
         numbers.append(labels[first:end])
     if not tiles:
@@ -227,7 +227,7 @@ def _pixels(path: Path) -> np.ndarray:
     except FileNotFoundError:
         raise Refused(f"{path} is missing: place it there") from None
     except (OSError, ValueError, SyntaxError):
-        raise _damaged(path) from None
+        raise _damage(path) from None
 
 
 def _labels(path: Path, *names: str) -> dict[str, Any]:
@@ -235,10 +235,10 @@ def _labels(path: Path, *names: str) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as content:
             return {name: content[name] for name in names}
     except (OSError, ValueError, KeyError, EOFError, zlib.error):
-        raise _damaged(path) from None
+        raise _damage(path) from None
 
 
-def _told(name: str, split: Split, train: int, test: int) -> Split:
+def _check_whole(name: str, split: Split, train: int, test: int) -> Split:
     """The split; a part of the dataset is not mistaken for the whole."""
     if (len(split.y), len(split.test_y)) != (train, test):
         log.warning(
@@ -248,5 +248,5 @@ def _told(name: str, split: Split, train: int, test: int) -> Split:
     return split
 
 
-def _damaged(path: Path) -> Refused:
+def _damage(path: Path) -> Refused:
     return Refused(f"{path} is not what its name says: remove it, and get it again")

@@ -67,7 +67,7 @@ _GERMAN = (
 
 def write_file(name: str, file: str, target: Path) -> None:
     """One file of a table in its original form; NotDownloaded if OpenML does not answer, or answers something else."""
-    rows = _fetched(name)
+    rows = _fetch(name)
     if name == "adult":
         train, test = _adult_split(rows)
         rows = [[*row[:-1], f"{row[-1]}."] for row in test] if file == "adult.test" else train
@@ -79,7 +79,7 @@ def write_file(name: str, file: str, target: Path) -> None:
     write(target, lambda: stream.read(PIECE))
 
 
-def _fetched(name: str) -> list[list[str]]:
+def _fetch(name: str) -> list[list[str]]:
     from sklearn.datasets import fetch_openml
 
     where = f"OpenML dataset {DATASETS[name]}"

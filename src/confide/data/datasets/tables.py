@@ -86,7 +86,7 @@ def _breast_cancer() -> Records:
     return Records(columns, rows)
 
 
-def _encoded(name: str, records: Records, count: bool = False) -> Arrays:
+def _encode(name: str, records: Records, count: bool = False) -> Arrays:
     encoded = encode(schema.load(schema_path(name)).aimed(), records.by_column(), count)
     if not encoded.present.all():
         row = int(np.argmin(encoded.present)) + 1
@@ -101,7 +101,7 @@ def abalone(folder: str | os.PathLike[str] | None = None, *, count: bool = False
     the number of rings scaled to [-1, 1] by the schema, or with `count` the number itself. CC BY 4.0, from the UCI
     repository (DOI 10.24432/C55C7W).
     """
-    return _encoded("abalone", table("abalone", folder), count)
+    return _encode("abalone", table("abalone", folder), count)
 
 
 def german_credit(folder: str | os.PathLike[str] | None = None, *, numeric: bool = False) -> Arrays:
@@ -114,7 +114,7 @@ def german_credit(folder: str | os.PathLike[str] | None = None, *, numeric: bool
     scaled, which no schema describes: for experiments, not for private fits.
     """
     if not numeric:
-        return _encoded("german_credit", table("german_credit", folder))
+        return _encode("german_credit", table("german_credit", folder))
     path = download.find("german_credit", "german.data-numeric", folder)
     rows = _rows(path, 25, " ")
     try:
@@ -131,7 +131,7 @@ def breast_cancer() -> Arrays:
     nuclei and a constant. The records ship with scikit-learn, where malignant is 0. CC BY 4.0, from the UCI repository
     (DOI 10.24432/C5DW2B).
     """
-    return _encoded("breast_cancer", _breast_cancer())
+    return _encode("breast_cancer", _breast_cancer())
 
 
 def adult(folder: str | os.PathLike[str] | None = None) -> Split:

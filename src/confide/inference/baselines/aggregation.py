@@ -41,7 +41,7 @@ def enough(records: int, mu: float, checked: bool) -> int:
     return max(1, min(records // RECORDS, math.ceil((2 if checked else 1) * TEACHERS / mu)))
 
 
-def planned(
+def plan_votes(
     mu: float,
     teachers: int,
     rows: int,
@@ -87,7 +87,7 @@ def planned(
     )
 
 
-def answered(
+def answer(
     votes: np.ndarray, event: NoisyVotes, threshold: float | None, source: Any
 ) -> tuple[np.ndarray, np.ndarray, Any]:
     """Which rows of the votes are answered, and with which labels; and a source of more noise on the same votes.
@@ -109,7 +109,7 @@ def answered(
     return chosen, np.argmax(noisy[chosen], axis=1), own
 
 
-def figured(
+def price_votes(
     votes: np.ndarray, event: NoisyVotes, threshold: float | None, guarantee: Guarantee, source: Any
 ) -> dict[str, Any]:
     """What the votes cost at these records, released; the promise, which holds as well, where it says less."""

@@ -45,12 +45,12 @@ class Parts(NamedTuple):
     sizes: np.ndarray
 
 
-def assigned(places: int, teachers: int, key: jax.Array) -> np.ndarray:
+def assign(places: int, teachers: int, key: jax.Array) -> np.ndarray:
     """The teacher of whoever takes each place: independent and uniform."""
     return np.asarray(jax.random.randint(key, (places,), 0, teachers))
 
 
-def parted(assignment: np.ndarray, present: np.ndarray, teachers: int) -> Parts:
+def partition(assignment: np.ndarray, present: np.ndarray, teachers: int) -> Parts:
     """The rows of every teacher, of the places that hold a record."""
     taken = np.flatnonzero(present)
     sizes = np.bincount(assignment[taken], minlength=teachers)
@@ -63,7 +63,7 @@ def parted(assignment: np.ndarray, present: np.ndarray, teachers: int) -> Parts:
     return Parts(rows, sizes.astype(np.int32))
 
 
-def taught(model: Model, data: tuple[np.ndarray, ...], parts: Parts, lessons: Lessons, key: jax.Array) -> Any:
+def teach(model: Model, data: tuple[np.ndarray, ...], parts: Parts, lessons: Lessons, key: jax.Array) -> Any:
     """The parameters of all teachers, along a first axis; one without records stays where the prior is highest."""
     keys = jax.vmap(functools.partial(jax.random.fold_in, key))(jnp.arange(len(parts.sizes)))
     example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
@@ -71,7 +71,7 @@ def taught(model: Model, data: tuple[np.ndarray, ...], parts: Parts, lessons: Le
     functions = (model.start, model.log_prior, model.log_likelihood, model.constrain)
     rows, sizes = jnp.asarray(parts.rows), jnp.asarray(parts.sizes)
     with jax.default_matmul_precision("highest"):
-        return _taught(functions, lessons, _together(model, lessons, example), example, arrays, rows, sizes, keys)
+        return _teach(functions, lessons, _together(model, lessons, example), example, arrays, rows, sizes, keys)
 
 
 def _together(model: Model, lessons: Lessons, example: tuple[np.ndarray, ...]) -> int:
@@ -82,7 +82,7 @@ def _together(model: Model, lessons: Lessons, example: tuple[np.ndarray, ...]) -
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _taught(
+def _teach(
     functions: tuple[Callable[..., Any], ...],
     lessons: Lessons,
     together: int,

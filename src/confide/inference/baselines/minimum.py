@@ -118,7 +118,7 @@ class Objective:
         return _rounding(self.model, len(self.data[0]), self.clip, self.regularisation, radius, norm(self.tilt))
 
 
-def minimised(objective: Objective, tolerance: float, size: int) -> np.ndarray:
+def minimise(objective: Objective, tolerance: float, size: int) -> np.ndarray:
     """A point whose gradient is certainly no longer than the tolerance."""
     theta = np.zeros(size)
     gradient = objective.gradient(theta)

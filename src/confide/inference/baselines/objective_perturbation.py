@@ -70,8 +70,8 @@ from scipy import optimize
 
 from confide import validation
 from confide.inference.baselines import release
-from confide.inference.baselines.minimum import Objective, minimised, tolerance
-from confide.inference.baselines.output_perturbation import RELEASED, regularised
+from confide.inference.baselines.minimum import Objective, minimise, tolerance
+from confide.inference.baselines.output_perturbation import RELEASED, regularisation_of
 from confide.inference.posterior import Posterior
 from confide.inference.summaries.releases import ObjectiveSummary
 from confide.mechanism import noise as noises
@@ -94,7 +94,7 @@ EXACT = (
 )
 
 
-def spent(smoothness: float, regularisation: float) -> float:
+def determinant_cost(smoothness: float, regularisation: float) -> float:
     """kappa, what the determinants cost: log(1 + smoothness / regularisation)."""
     return math.log1p(smoothness / regularisation)
 
@@ -107,12 +107,12 @@ def least_regularisation(epsilon: float, smoothness: float) -> float:
 def spherical_scale(epsilon: float, regularisation: float, shape: Shape, neighbours: Neighbours) -> float:
     """s of the density exp(-||b|| / s) that is pure epsilon-DP (chaudhuri2011)."""
     sensitivity = SENSITIVITY[neighbours] * shape.gradient_bound
-    return sensitivity / (epsilon - spent(shape.smoothness, regularisation))
+    return sensitivity / (epsilon - determinant_cost(shape.smoothness, regularisation))
 
 
 def gaussian_scale(epsilon: float, delta: float, regularisation: float, shape: Shape, neighbours: Neighbours) -> float:
     """sigma of the slope that is (epsilon, delta)-DP (kifer2012)."""
-    rest = epsilon - spent(shape.smoothness, regularisation)
+    rest = epsilon - determinant_cost(shape.smoothness, regularisation)
     largest = math.sqrt(2 * rest**2 / (1 + math.hypot(1.0, rest)))  # mu^4/4 + mu^2 = rest^2
     mu = min(mu_of_epsilon(rest, delta / 2), largest)
     return SENSITIVITY[neighbours] * shape.gradient_bound / mu
@@ -120,7 +120,7 @@ def gaussian_scale(epsilon: float, delta: float, regularisation: float, shape: S
 
 def gaussian_delta(epsilon: float, scale: float, regularisation: float, shape: Shape, neighbours: Neighbours) -> float:
     """delta(epsilon) of a Gaussian slope; 1 where the theorem says nothing."""
-    rest = epsilon - spent(shape.smoothness, regularisation)
+    rest = epsilon - determinant_cost(shape.smoothness, regularisation)
     mu = SENSITIVITY[neighbours] * shape.gradient_bound / scale
     if rest < math.sqrt(mu**4 / 4 + mu**2):
         return 1.0
@@ -180,7 +180,7 @@ def objective_perturbation(
         regularisation=summary.regularisation,
         tilt=noises.around(np.zeros(size), summary.noise_scale, paid.noise("slope"), spherical=pure, grid=FINE),
     )
-    point = minimised(objective, summary.tolerance, size)
+    point = minimise(objective, summary.tolerance, size)
     if hiding:
         point = noises.around(point, hiding, paid.noise("output"), spherical=pure)
     return release.posterior(request, paid, point[None])
@@ -245,7 +245,7 @@ def _strength(
     """The regularisation: as given, or where shrinking and noise together cost least."""
     least = max(shape.strong_convexity, least_regularisation(epsilon, shape.smoothness))
     if given is not None:
-        given = regularised(given, shape.strong_convexity, least)
+        given = regularisation_of(given, shape.strong_convexity, least)
         if given < least_regularisation(epsilon, shape.smoothness) * (1 - 1e-9):
             raise Refused(
                 f"regularisation = {given:g} is too weak for epsilon = {epsilon:g}: leave it out, or give at least "

@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from confide import validation
 from confide.inference.baselines import release
-from confide.inference.baselines.minimum import Objective, minimised, tolerance
+from confide.inference.baselines.minimum import Objective, minimise, tolerance
 from confide.inference.posterior import Posterior
 from confide.inference.summaries.releases import OutputSummary
 from confide.mechanism import noise as noises
@@ -99,7 +99,7 @@ def output_perturbation(
         clip=clip,
         regularisation=summary.regularisation,
     )
-    point = minimised(objective, summary.tolerance, request.size)
+    point = minimise(objective, summary.tolerance, request.size)
     draw = noises.around(point, summary.noise_scale, paid.noise("output"), spherical=spherical)
     return release.posterior(request, paid, draw[None])
 
@@ -116,7 +116,7 @@ def _plan(
         variance = 1.0
     else:
         rate, variance = budget.epsilon / factor, request.size + 1.0
-    strength = regularised(
+    strength = regularisation_of(
         regularisation,
         shape.strong_convexity,
         public_strength(request, shape.smoothness, variance * (shape.gradient_bound / rate) ** 2),
@@ -144,7 +144,7 @@ def public_strength(request: release.Request, smoothness: float, variance: float
     return (8 * request.records * smoothness * variance / expected) ** (1 / 3)
 
 
-def regularised(given: float | None, prior: float, default: float) -> float:
+def regularisation_of(given: float | None, prior: float, default: float) -> float:
     """The regularisation that was given, or the default; never below that of the prior."""
     if given is None:
         return max(default, prior)

@@ -35,7 +35,7 @@ from confide.inference.posterior import Posterior
 from confide.inference.spend import Paid
 from confide.inference.summaries.releases import VotesSummary
 from confide.mechanism import noise as noises
-from confide.models.inputs import Records, checked_data
+from confide.models.inputs import Records, check_data
 from confide.models.model import Model
 from confide.privacy.accountants.gdp import mu_of_epsilon
 from confide.privacy.budget import Budget
@@ -108,7 +108,7 @@ def pate(
     threshold = None if threshold is None else validation.probability(one=True, threshold=threshold)
     mu = mu_of_epsilon(budget.epsilon, delta) * (1 - 1e-9)
     count = _teachers(request.records, aggregation.enough(request.records, mu, threshold is not None), teachers)
-    event = aggregation.planned(
+    event = aggregation.plan_votes(
         mu, count, len(rows), answers, queries, threshold, labels=labels, figure=account == "data-dependent"
     )
     lessons, homework = (
@@ -154,8 +154,8 @@ def _public(model: Model, student: Model, table: Records, public: Any) -> np.nda
     if len(shape) != data[0].ndim or shape[1:] != data[0].shape[1:] or not shape[0]:
         raise Refused(f"public has shape {shape}: give rows like those of X, each of shape {data[0].shape[1:]}")
     blank = np.zeros(shape[0], data[1].dtype)
-    rows = checked_data(model, (public, blank))[0]
-    checked_data(student, (public, blank))
+    rows = check_data(model, (public, blank))[0]
+    check_data(student, (public, blank))
     for each in (model, student):
         plans.check_likelihood(each, table, *plans.unraveller(each, data, noises.as_key(0)))
     return rows
@@ -163,13 +163,13 @@ def _public(model: Model, student: Model, table: Records, public: Any) -> np.nda
 
 def _labels(model: Model, student: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
     """How many labels both tell apart."""
-    labels = _told_apart(model, data, rows)
-    if _told_apart(student, data, rows) != labels:
+    labels = _label_count(model, data, rows)
+    if _label_count(student, data, rows) != labels:
         raise Refused(f"student tells other labels apart than the {labels} of the model: give one with as many")
     return labels
 
 
-def _told_apart(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
+def _label_count(model: Model, data: tuple[np.ndarray, ...], rows: np.ndarray) -> int:
     """How many labels a classifier has, from shapes alone."""
     example = (np.zeros((1, *rows.shape[1:]), rows.dtype), np.zeros(1, data[1].dtype))
 
@@ -211,20 +211,20 @@ def _votes(
     """Train the teachers and count their votes."""
     count = paid.summary.teachers
     order = np.asarray(jax.random.permutation(paid.key("order"), len(rows)))[: event.queries or event.answers]
-    assignment = ensemble.assigned(request.places, count, paid.key("teachers"))
-    parts = ensemble.parted(assignment, request.table.present, count)
-    learnt = ensemble.taught(model, request.data, parts, lessons, paid.key("lessons"))
+    assignment = ensemble.assign(request.places, count, paid.key("teachers"))
+    parts = ensemble.partition(assignment, request.table.present, count)
+    learnt = ensemble.teach(model, request.data, parts, lessons, paid.key("lessons"))
     return Votes(order, ensemble.counts(model, learnt, rows[order]))
 
 
 def _label(votes: Votes, event: NoisyVotes, paid: Paid[VotesSummary]) -> tuple[np.ndarray, np.ndarray, VotesSummary]:
     """Which public rows are answered, with which labels; and the summary, which tells both."""
     threshold = paid.summary.threshold
-    answered, labels, noise_key = aggregation.answered(votes.counts, event, threshold, paid.source)
+    answered, labels, noise_key = aggregation.answer(votes.counts, event, threshold, paid.source)
     chosen = votes.order[answered]
     summary = replace(paid.summary, labelled={"rows": chosen.tolist(), "labels": labels.tolist()})
     if event.figure_noise is not None:
-        figure = aggregation.figured(votes.counts, event, threshold, paid.guarantee, noise_key)
+        figure = aggregation.price_votes(votes.counts, event, threshold, paid.guarantee, noise_key)
         summary = replace(summary, figure=figure)
     return chosen, labels, summary
 
@@ -244,5 +244,5 @@ def _student(
     places = np.zeros((1, most), np.int32)
     places[0, : len(chosen)] = chosen
     parts = Parts(places, np.array([len(chosen)], np.int32))
-    learnt = ensemble.taught(model, (rows, targets), parts, lessons, key)
+    learnt = ensemble.teach(model, (rows, targets), parts, lessons, key)
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], learnt)

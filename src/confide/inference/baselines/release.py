@@ -19,7 +19,7 @@ from confide.inference.spend import Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.releases import ReleaseSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
-from confide.models.inputs import Records, placed
+from confide.models.inputs import Records, place_records
 from confide.models.model import Model
 from confide.privacy import charges
 from confide.privacy.budget import Budget
@@ -88,15 +88,15 @@ def check(
     validation.instance(bool, secure=secure)
     if secure and key is not None:
         raise Refused("secure = True takes its key from the operating system: leave key out")
-    account = charges.opened(ledger, dataset, budget.neighbours)
-    source = noises.SecureSource() if secure else noises.derived(noises.as_key(key), "release")
-    table = placed(model, data, records)
+    account = charges.open_account(ledger, dataset, budget.neighbours)
+    source = noises.SecureSource() if secure else noises.derive_key(noises.as_key(key), "release")
+    table = place_records(model, data, records)
     return Request(model=model, table=table, budget=budget, account=account, key=Key(source, key is not None))
 
 
 def convex(request: Request) -> Request:
     """With a convex model, and rows within its norm bound; refused where the model is none."""
-    model, table = convexity.prepared(request.model, request.table)
+    model, table = convexity.prepare_convex(request.model, request.table)
     return replace(request, model=model, table=table)
 
 

@@ -89,7 +89,7 @@ def sensitivity(neighbours: Neighbours, square: bool, records: int) -> float:
     return math.sqrt(8.0 if neighbours == "replace-one" else 4.0 if square else 3.0) + rounding
 
 
-def summed(x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool) -> np.ndarray:
+def sum_statistics(x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool) -> np.ndarray:
     """The vector that noise is added to; (..., records, d) and (..., records) give one along each leading axis."""
     size = x.shape[-1] + 1
     total = np.zeros((*x.shape[:-2], size, size))
@@ -103,7 +103,7 @@ def summed(x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float
     return flat if square else flat[..., :-1]
 
 
-def unpacked(
+def unpack(
     flat: np.ndarray, records: int, scale: float, norm_bound: float, outcome_bound: float, square: bool
 ) -> Statistics:
     """The statistics from the vector that was released with noise of standard deviation `scale`."""
@@ -249,7 +249,7 @@ def sufficient_statistics_regression(
     )
     found = _release(request, paid, square)
     words = np.asarray(jax.random.key_data(paid.key("draws")))
-    drawn, fitted = _drawn(found, request.model, outcome_bound, draws, np.random.default_rng(words))
+    drawn, fitted = _draw(found, request.model, outcome_bound, draws, np.random.default_rng(words))
     return release.posterior(request, paid, drawn, fitted)
 
 
@@ -258,12 +258,12 @@ def _release(request: release.Request, paid: Paid[StatisticsSummary], square: bo
     (x, y), summary, bound = request.data, paid.summary, convexity.longest(request.model)
     if request.model.linear is not None and request.model.linear.intercept:
         x = np.concatenate([x, request.table.present[:, None].astype(np.float32)], axis=1)  # of nobody nothing
-    exact = summed(x, y, bound, summary.outcome_bound, square)
+    exact = sum_statistics(x, y, bound, summary.outcome_bound, square)
     flat = noises.around(exact, summary.noise_scale, paid.noise("statistics"))
-    return unpacked(flat, request.records, summary.noise_scale, bound, summary.outcome_bound, square)
+    return unpack(flat, request.records, summary.noise_scale, bound, summary.outcome_bound, square)
 
 
-def _drawn(
+def _draw(
     found: Statistics, model: Model, outcome_bound: float, draws: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, Model | None]:
     """Draws of the coefficients, and the model with the residual scale that they go with."""

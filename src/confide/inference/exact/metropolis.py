@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.inference.exact.targets import Frame, Target, placed
+from confide.inference.exact.targets import Frame, Target, place
 from confide.inference.loop import use_compilation_cache
 from confide.inference.posterior import Diagnostics, load_arviz
 from confide.mechanism import noise
@@ -53,7 +53,7 @@ def run(
     use_compilation_cache()
     with jax.enable_x64(True):
         given = jax.tree.map(jnp.asarray, (arrays, frame))
-        keys = jnp.stack([noise.derived(key, "chain", chain) for chain in range(chains.number)])
+        keys = jnp.stack([noise.derive_key(key, "chain", chain) for chain in range(chains.number)])
         state, tuned = _begin(target, chains, given, jnp.asarray(starts, jnp.float64), keys)
         advance, kept = jax.jit(_advance(target, chains.algorithm)), []
         done = chains.warmup if chains.algorithm != "elliptical" else 0
@@ -81,10 +81,10 @@ def _begin(target: Target, chains: Chains, given: Any, starts: jax.Array, keys: 
     def warmed(given: Any, start: jax.Array, key: jax.Array) -> Any:
         adaptation = blackjax.window_adaptation(
             blackjax.nuts if chains.algorithm == "nuts" else blackjax.hmc,
-            _seen(target, given),
+            _density_in_frame(target, given),
             target_acceptance_rate=ACCEPTED[chains.algorithm],
             adaptation_info_fn=lambda *told: None,
-            **_fixed(chains.algorithm),
+            **_fixed_settings(chains.algorithm),
         )
         run: Any = adaptation.run
         (state, tuned), _ = run(jax.random.fold_in(key, 0), start, chains.warmup)
@@ -101,7 +101,7 @@ def _advance(target: Target, algorithm: Algorithm) -> Callable[..., Any]:
 
         def step(state: Any, number: jax.Array) -> Any:
             state, _ = kernel.step(jax.random.fold_in(key, 1 + first + number), state)
-            return state, target.parameters(placed(given[1], state.position), given[0])
+            return state, target.parameters(place(given[1], state.position), given[0])
 
         return jax.lax.scan(step, state, jnp.arange(BLOCK))
 
@@ -111,7 +111,7 @@ def _advance(target: Target, algorithm: Algorithm) -> Callable[..., Any]:
 def _kernel(target: Target, algorithm: Algorithm, given: Any, tuned: dict[str, Any]) -> Any:
     import blackjax
 
-    density = _seen(target, given)
+    density = _density_in_frame(target, given)
     if algorithm == "elliptical":
         size = given[1].centre.size
 
@@ -120,21 +120,21 @@ def _kernel(target: Target, algorithm: Algorithm, given: Any, tuned: dict[str, A
             return density(z) + jnp.sum(jnp.square(z)) / 2
 
         return blackjax.elliptical_slice(beyond, mean=jnp.zeros(size), cov=jnp.ones(size))
-    return (blackjax.nuts if algorithm == "nuts" else blackjax.hmc)(density, **tuned, **_fixed(algorithm))
+    return (blackjax.nuts if algorithm == "nuts" else blackjax.hmc)(density, **tuned, **_fixed_settings(algorithm))
 
 
-def _fixed(algorithm: Algorithm) -> dict[str, Any]:
+def _fixed_settings(algorithm: Algorithm) -> dict[str, Any]:
     """MALA is Hamiltonian Monte Carlo of one leap, which the adaptation of the mass matrix knows."""
     return {"num_integration_steps": 1} if algorithm == "mala" else {}
 
 
-def _seen(target: Target, given: Any) -> Callable[[jax.Array], jax.Array]:
+def _density_in_frame(target: Target, given: Any) -> Callable[[jax.Array], jax.Array]:
     """The density in the frame's coordinates. What is not a number is outside, and a gradient that is none is zero:
     any field may drive the leaps, since they are accepted by the density alone."""
     arrays, frame = given
 
     def density(z: jax.Array) -> jax.Array:
-        found = target.log_density(placed(frame, z), arrays)
+        found = target.log_density(place(frame, z), arrays)
         return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
     @jax.custom_jvp
@@ -149,14 +149,14 @@ def _seen(target: Target, given: Any) -> Callable[[jax.Array], jax.Array]:
     return seen
 
 
-def diagnosed(draws: np.ndarray) -> Diagnostics:
+def diagnose(draws: np.ndarray) -> Diagnostics:
     """The worst R-hat and effective sample size of all parameters."""
     arviz = load_arviz()
     with np.errstate(all="ignore"):  # chains that never moved
-        return _diagnosed(arviz, draws)
+        return _diagnose(arviz, draws)
 
 
-def _diagnosed(arviz: Any, draws: np.ndarray) -> Diagnostics:
+def _diagnose(arviz: Any, draws: np.ndarray) -> Diagnostics:
     data = arviz.convert_to_dataset({"x": draws})
     found = np.atleast_1d(arviz.rhat(data)["x"].values), np.atleast_1d(arviz.ess(data)["x"].values)
     return Diagnostics(r_hat=float(np.max(found[0])), effective=float(np.min(found[1])))

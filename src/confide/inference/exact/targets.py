@@ -6,8 +6,8 @@ Every number that depends on the budget or on a record is among the arrays, so t
   With one score s a record, residual r(s) and reach c = clip / ||x||, let t be s held to where |r| <= c: the clipped
   negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c]. What it is at s = 0 is
   subtracted record by record: an outlier's would be so large that the sum could no longer tell the others apart.
-- `bounded`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A ball is
-  seen through the coordinates of `confide.inference.exact.balls`, in which there is no wall.
+- `bounded_target`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A
+  ball is seen through the coordinates of `confide.inference.exact.balls`, in which there is no wall.
 
 `frame` gives a Gaussian like the target (its mode, and the inverse of its curvature there): coordinates in which the
 chains move well. It depends on the records, and never leaves the computation; any frame gives the same distribution.
@@ -52,7 +52,7 @@ class Frame(NamedTuple):
 
 
 def convex(model: Model, power: float, clip: float | None) -> Target:
-    """The target of the tight bound: a model and data that `convexity.prepared` made."""
+    """The target of the tight bound: a model and data that `convexity.prepare_convex` made."""
     linear, family, shape = _linear(model), model.family, convexity.shape(model, clip)
     assert family is not None
     cut = clip is not None and clip < family.residual_bound * convexity.longest(model)
@@ -79,7 +79,7 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
     return Target(log_density, arrays, None if linear.outputs else shape.strong_convexity)
 
 
-def bounded(
+def bounded_target(
     model: Model, unravel: Any, size: int, power: float, bound: float, radius: float | None, cut: bool = False
 ) -> Target:
     """The target of the published bound; without a radius the parameters are free, and only the cut bounds.
@@ -119,7 +119,7 @@ def bounded(
         return Target(log_density, arrays, ridge)
 
     def parameters(coordinates: jax.Array, given: Any) -> jax.Array:
-        return _turned(given, balls.inside(coordinates, given["ball"]))
+        return _turn(given, balls.inside(coordinates, given["ball"]))
 
     def seen(coordinates: jax.Array, given: Any) -> jax.Array:
         return log_density(parameters(coordinates, given), given) + balls.log_volume(coordinates, given["ball"])
@@ -127,7 +127,7 @@ def bounded(
     return Target(seen, arrays, ridge, parameters)
 
 
-def _turned(given: Any, point: jax.Array) -> jax.Array:
+def _turn(given: Any, point: jax.Array) -> jax.Array:
     """From the directions that the frame has chosen, one set for each output, to the parameters' own."""
     if "directions" not in given:
         return point
@@ -135,7 +135,7 @@ def _turned(given: Any, point: jax.Array) -> jax.Array:
     return jnp.einsum("kij,jk->ik", given["directions"], point.reshape(features, outputs)).ravel()
 
 
-def enforced_bound(model: Model, radius: float) -> float:
+def enforce_bound(model: Model, radius: float) -> float:
     """The largest |log likelihood| of a record within the norm bound, for parameters within the radius."""
     assert model.family is not None
     largest = model.family.log_likelihood_bound(convexity.longest(model) * radius)
@@ -152,7 +152,7 @@ def fits(model: Model, size: int) -> bool:
     return size**2 // math.prod(_linear(model).outputs) <= LARGEST
 
 
-def framed(model: Model, target: Target, given: dict[str, Any]) -> tuple[dict[str, Any], Frame | None]:
+def frame(model: Model, target: Target, given: dict[str, Any]) -> tuple[dict[str, Any], Frame | None]:
     """The arrays, with the directions of a ball where there is one, and the frame, by Newton's method.
 
     There is none where the model is not linear, or too large.
@@ -217,11 +217,11 @@ class _Hill(NamedTuple):
         curves = jax.jit(lambda scores, known: _curves(linear, scores, known))
 
         def value(centre: np.ndarray) -> float:
-            found = height(_scored(linear, centre, inputs), known)
+            found = height(_score(linear, centre, inputs), known)
             return power * float(found) - ridge / 2 * float(np.sum(centre**2))
 
         def curvature(centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = curves(_scored(linear, centre, inputs), known)
+            found = curves(_score(linear, centre, inputs), known)
             residual, weights = (np.asarray(array).reshape(-1, outputs) for array in found)
             eye = ridge * np.eye(features)
             matrices = [power * (inputs * column) @ inputs.T + eye for column in weights.T]
@@ -243,7 +243,7 @@ class _Hill(NamedTuple):
         return centre, curvature(centre)[1]
 
 
-def placed(frame: Frame | None, z: jax.Array) -> jax.Array:
+def place(frame: Frame | None, z: jax.Array) -> jax.Array:
     """From the coordinates of the frame to the target's."""
     if frame is None:
         return z
@@ -301,6 +301,6 @@ def _scores(linear: Linear, flat: jax.Array, inputs: jax.Array) -> jax.Array:
     return jnp.tensordot(weights, inputs, (0, 0)) if not linear.outputs else jnp.tensordot(inputs, weights, (0, 0))
 
 
-def _scored(linear: Linear, centre: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def _score(linear: Linear, centre: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     scores = inputs.T @ centre
     return scores if linear.outputs else scores[:, 0]

@@ -13,10 +13,10 @@ from confide.inference.plans.clips import bounded_clip
 from confide.inference.plans.estimates import typical
 from confide.inference.plans.run_setup import DRAWS, STEPS
 from confide.inference.plans.setup import Asked, Planned, Work
-from confide.inference.plans.stochastic import described, plain, plain_job, private_job
+from confide.inference.plans.stochastic import describe, plain, plain_job, private_job
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
-from confide.models.tracing import check_likelihood, constants, dropping, traced, unraveller
+from confide.models.tracing import check_likelihood, constants, dropping, trace_model, unraveller
 from confide.privacy.budget import Budget
 from confide.privacy.extra_accounts import Accounts
 from confide.samplers import Sampler
@@ -31,19 +31,19 @@ __all__ = [
     "bounded_clip",
     "check_likelihood",
     "constants",
-    "described",
+    "describe",
     "dropping",
+    "make_plan",
     "plain",
     "plain_job",
-    "planned",
     "private_job",
-    "traced",
+    "trace_model",
     "typical",
     "unraveller",
 ]
 
 
-def planned(
+def make_plan(
     model: Model,
     data: Records | tuple[np.ndarray, ...],
     budget: Budget,
@@ -69,8 +69,8 @@ def planned(
 
 
 PLANNERS: dict[str, Callable[..., Planned]] = {
-    "steps": stochastic.planned,
-    "last iterate": langevin.planned,
-    "posterior sample": posterior_sample.planned,
-    "hybrid": functools.partial(hybrid.planned, planned),
+    "steps": stochastic.make_plan,
+    "last iterate": langevin.make_plan,
+    "posterior sample": posterior_sample.make_plan,
+    "hybrid": functools.partial(hybrid.make_plan, make_plan),
 }

@@ -34,14 +34,14 @@ SMALLEST = 1e-12
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 
 
-def checked(clip: float) -> float:
+def check_clip(clip: float) -> float:
     clip = validation.positive(clip=clip)
     if not SMALLEST <= clip <= 1 / SMALLEST:
         raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
     return clip
 
 
-def planned(budget: Budget, chains: int, steps: int, n: int) -> float:
+def planned_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
     """3 mu of one chain's share, but no more than the largest steps can follow for as long as that clip would buy.
 
     calibrate_noise counts the sensitivity of the neighbouring relation in.
@@ -57,14 +57,14 @@ def usual(budget: Budget, chains: int, steps: int, n: int) -> float:
     """
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
     longest = DRIFT * n / (multiplier * math.sqrt(chains)) / (2 * SETTLED)
-    return max(planned(budget, chains, steps, n), min(USUAL, longest))
+    return max(planned_clip(budget, chains, steps, n), min(USUAL, longest))
 
 
 def long(budget: Budget, chains: int, steps: int, n: int) -> float:
     """For individual accounts, where a long clip costs those alone whose gradients are long: as much as buys four times
     the diffusion time in which the data's directions settle."""
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    return max(planned(budget, chains, steps, n), math.sqrt(n / SETTLED / chains) / multiplier / 2)
+    return max(planned_clip(budget, chains, steps, n), math.sqrt(n / SETTLED / chains) / multiplier / 2)
 
 
 def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains: int) -> float | None:

@@ -67,7 +67,7 @@ class Relay:
         return job.execute(data, key, resumed=resumed, report=None if report is None else further, **how)
 
 
-def planned(
+def make_plan(
     planner: Planner,
     model: Model,
     data: Records,
@@ -97,7 +97,7 @@ def planned(
             return start.event if start.until is None else start.until(max(step, 1))
         return events.compose(start.event, stochastic.until(job, step - start.job.steps))
 
-    plan = stochastic.described(model, sampler.then, job) | {
+    plan = stochastic.describe(model, sampler.then, job) | {
         "sampler": "hybrid",
         "then": sampler.then.name,
         "first": start.plan,

@@ -44,8 +44,10 @@ class Binning(NamedTuple):
         """The counts with noise, of what records have spent in all chains."""
         assert observations is not None
         assert observations.spent is not None
-        counts = individual.counted(observations.spent.sum(axis=0) + self.beside, self.filter, self.budget, self.delta)
-        noisy = noises.counted(counts, self.noise, noises.separate(source, "histogram"))
+        counts = individual.count_records(
+            observations.spent.sum(axis=0) + self.beside, self.filter, self.budget, self.delta
+        )
+        noisy = noises.noisy_counts(counts, self.noise, noises.separate(source, "histogram"))
         return individual.Histogram(tuple(individual.edges(self.budget).tolist()), tuple(noisy.tolist()), self.noise)
 
 
@@ -75,7 +77,7 @@ def share(
 ) -> Share:
     """For noise multipliers of unit step sizes; `budget` is what is left for steps and histogram."""
     if parameters.sampling_probability < 1:
-        return _subsampled(settings, budget, multipliers, parameters.sampling_probability, chains)
+        return _subsampled_share(settings, budget, multipliers, parameters.sampling_probability, chains)
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
     limit = (mu / SENSITIVITY[budget.neighbours]) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
     target, factor = settings.stretch * limit * (1 - 4 * ROUNDING), 1.0
@@ -84,7 +86,7 @@ def share(
     return Share(limit, None, budget.delta, factor, mu * math.sqrt(settings.histogram))
 
 
-def filtered(
+def make_filter(
     found: Share, stretch: float | None, budget: Budget, parameters: MechanismParameters, noise: np.ndarray, chains: int
 ) -> Filtered:
     """The filter of a run whose steps add noise of these standard deviations, and the event of it all.
@@ -112,7 +114,7 @@ def filtered(
     return Filtered(filter, events.compose(event, counted), Binning(filter, budget, spread, found.delta, own))
 
 
-def _subsampled(settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int) -> Share:
+def _subsampled_share(settings: Individual, budget: Budget, multipliers: np.ndarray, q: float, chains: int) -> Share:
     """With the order for which the steps may be longest."""
     if budget.neighbours != "add-remove":
         raise Refused(

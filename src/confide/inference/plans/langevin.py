@@ -33,7 +33,7 @@ import numpy as np
 from confide import validation
 from confide.inference.loop import Job
 from confide.inference.plans.setup import Asked, Planned, start
-from confide.inference.plans.stochastic import described
+from confide.inference.plans.stochastic import describe
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
 from confide.mechanism.kernel import MechanismParameters
@@ -76,11 +76,13 @@ class Course(NamedTuple):
     event: Event
 
 
-def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array) -> Planned:
+def make_plan(
+    model: Model, records: Records, budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array
+) -> Planned:
     n, chains = records.number, validation.count(chains=asked.chains)
     if asked.batch_size not in (None, n):
         raise Refused(f"batch_size = {asked.batch_size} is not all {n} records, which langevin() uses: leave it out")
-    model, records = convexity.prepared(model, records)
+    model, records = convexity.prepare_convex(model, records)
     data = records.arrays
     assert model.settings is not None
     scale = model.settings["prior_scale"]
@@ -102,7 +104,7 @@ def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, a
         rounding=noise.CONTRIBUTIONS if asked.secure else noise.SUMS,
         capacity=records.places,
     )
-    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
+    keys = [noise.derive_key(key, "chain", chain) for chain in range(chains)]
     draws = _draws(sampler, asked)
     job = Job(
         kernel=kernel(parameters, course.sizes, temperature, scale, lambda: course.event),
@@ -113,7 +115,7 @@ def planned(model: Model, records: Records, budget: Budget, sampler: Langevin, a
         thin=course.gap,
         buffer=None,
     )
-    plan = described(model, sampler, job) | {
+    plan = describe(model, sampler, job) | {
         "temperature": temperature,
         "likelihood_power": 1 / temperature,
         "norm_bound": model.settings["norm_bound"],

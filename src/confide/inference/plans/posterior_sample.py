@@ -95,13 +95,15 @@ class SampleJob:
             return resumed.arrays[0]
         with jax.enable_x64(True):
             records = as_records(data)
-            arrays, frame = targets.framed(self.model, self.target, self.target.arrays(records))
-            starts = self._starts(records.arrays, arrays, frame, noise.derived(key, "starts"))
-        states = metropolis.run(self.target, arrays, frame, starts, self.chains, noise.derived(key, "states"), report)
+            arrays, frame = targets.frame(self.model, self.target, self.target.arrays(records))
+            starts = self._starts(records.arrays, arrays, frame, noise.derive_key(key, "starts"))
+        states = metropolis.run(
+            self.target, arrays, frame, starts, self.chains, noise.derive_key(key, "states"), report
+        )
         draws = metropolis.ends(states, math.prod(self.shape)).astype(np.float32).reshape(*self.shape, -1)
         if not np.all(np.isfinite(draws)):
             raise Refused("the chains diverged, and what was charged stays charged: scale the data or the prior")
-        self.diagnostics = metropolis.diagnosed(states)
+        self.diagnostics = metropolis.diagnose(states)
         _warn(self.diagnostics)
         if checkpoint is not None and resumed is not None:
             checkpoints.write(checkpoint, resumed._replace(block=1, arrays=[draws]))
@@ -110,16 +112,16 @@ class SampleJob:
     def _starts(self, data: Any, arrays: dict[str, Any], frame: Frame | None, key: jax.Array) -> np.ndarray:
         """Apart from one another, and where the density is not zero; in the coordinates of the frame."""
         given = jax.tree.map(jnp.asarray, arrays)
-        density = jax.jit(lambda z, given, frame: self.target.log_density(targets.placed(frame, z), given))
+        density = jax.jit(lambda z, given, frame: self.target.log_density(targets.place(frame, z), given))
         starts = []
         for chain in range(self.chains.number):
-            own = noise.derived(key, chain)
+            own = noise.derive_key(key, chain)
             if frame is None:
                 with jax.enable_x64(False):
                     home = np.asarray(start(self.model, data, own, self.chains.number), np.float64)
             else:
                 home = np.zeros(frame.centre.size)
-            away = np.array(noise.normals(noise.derived(own, "apart"), home.shape))
+            away = np.array(noise.normals(noise.derive_key(own, "apart"), home.shape))
             away *= 1.0 if frame is None else WIDER
             everywhere = frame is not None and "ball" not in arrays
             for _ in range(0 if everywhere else NEARER):
@@ -142,7 +144,7 @@ def _warn(found: Diagnostics) -> None:
     )
 
 
-def planned(
+def make_plan(
     model: Model,
     records: Records,
     budget: Budget,
@@ -159,7 +161,7 @@ def planned(
         raise Refused("noise = 'secure' cannot make a Markov chain exact: leave it out, or use sgld() or langevin()")
     chains = validation.count(chains=asked.chains)
     draws = validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
-    tempered = _tight if sampler.bound == "tight" else _published
+    tempered = _tight if sampler.bound == "tight" else _published_target
     model, records, target, event, plan = tempered(model, records, budget, sampler, asked, chains * draws)
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
@@ -192,7 +194,7 @@ Tempered = tuple[Model, Records, Target, Event, dict[str, Any]]
 def _tight(
     model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
 ) -> Tempered:
-    model, records = convexity.prepared(model, records)
+    model, records = convexity.prepare_convex(model, records)
     assert model.settings is not None
     affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
     affordable /= model.settings["prior_scale"]  # power times clip
@@ -246,7 +248,7 @@ def _distance_too_large(total_variation: float, budget: Budget) -> Refused:
     )
 
 
-def _published(
+def _published_target(
     model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
 ) -> Tempered:
     if asked.clip is not None:
@@ -258,14 +260,14 @@ def _published(
                 f"the log likelihood of {model.name} has no known bound: give a log_likelihood_bound, and that of "
                 "every record is cut to it"
             )
-        model, records = convexity.bounded(model, records)
-    size, unravel = _doubled(model, records.arrays)
+        model, records = convexity.prepare_linear(model, records)
+    size, unravel = _unravel_in_double(model, records.arrays)
     if bound is None:
         if radius is None:
             if model.settings is None:
                 raise Refused("a prior of your own has no known scale: give the radius that parameters are held in")
             radius = model.settings["prior_scale"] * math.sqrt(size)
-        bound = targets.enforced_bound(model, radius)
+        bound = targets.enforce_bound(model, radius)
     power = sampler.likelihood_power or min(1.0, MARGIN * budget.epsilon / (4 * bound * total))
     event = BoundedPosteriorSample(
         log_likelihood_bound=bound, power=power, draws=total, total_variation=sampler.total_variation
@@ -273,7 +275,9 @@ def _published(
     if sampler.total_variation > 0 and event.parts(budget.neighbours).failure >= budget.delta:
         raise _distance_too_large(sampler.total_variation, budget)
     _check_price(event, budget, sampler)
-    target = targets.bounded(model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None)
+    target = targets.bounded_target(
+        model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None
+    )
     return model, records, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
 
 
@@ -288,7 +292,7 @@ def _check_price(event: Event, budget: Budget, sampler: OnePosteriorSample) -> N
         )
 
 
-def _doubled(model: Model, data: tuple[np.ndarray, ...]) -> tuple[int, Callable[[Any], Any]]:
+def _unravel_in_double(model: Model, data: tuple[np.ndarray, ...]) -> tuple[int, Callable[[Any], Any]]:
     """The number of parameters, and the way back from flat ones in double precision."""
     flat, unravel = unraveller(model, data, noise.as_key(0))
     with jax.enable_x64(True):

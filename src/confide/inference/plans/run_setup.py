@@ -46,7 +46,7 @@ def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: ja
     n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
     chains = validation.count(chains=asked.chains)
     steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
-    keys = [noise.derived(key, "chain", chain) for chain in range(chains)]
+    keys = [noise.derive_key(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
     size = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
     most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))

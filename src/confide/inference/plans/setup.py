@@ -86,4 +86,4 @@ def start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: in
     flat, unravel = unraveller(model, data, key)
     if chains == 1 or model.disperse is None:
         return flat
-    return ravel_pytree(model.disperse(noise.derived(key, "disperse"), unravel(flat)))[0]
+    return ravel_pytree(model.disperse(noise.derive_key(key, "disperse"), unravel(flat)))[0]

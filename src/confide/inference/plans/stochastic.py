@@ -25,7 +25,7 @@ from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
 from confide.mechanism.canary_scores import CanaryTest
 from confide.mechanism.clipping import whole_chunks
-from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, lost, noise_multipliers
+from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, noise_multipliers, rounding_loss
 from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
@@ -64,7 +64,7 @@ def _private(
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
     asked = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
-    asked = _watched(model, budget, asked, records.number)
+    asked = _check_accounts(model, budget, asked, records.number)
     chains = validation.count(chains=asked.chains)
     steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
     setup = run_setup(model, records, asked, _clip(budget, sampler, asked, steps, records.number), key)
@@ -78,7 +78,7 @@ def _private(
     if wanted is not None:
         share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
     if not final:
-        spare = share.factor if share is not None else _allowed(sampler, parameters, sizes, chains, left, beside)
+        spare = share.factor if share is not None else _spare(sampler, parameters, sizes, chains, left, beside)
     sampler, sizes = sampler.calibrate(parameters, sizes, spare)
     kernel = sampler.build(sampler, parameters, sizes)
     if asked.accounts != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
@@ -88,7 +88,7 @@ def _private(
     _fits(buffer or parameters.rows, float(np.min(kernel.schedule.noise)) / parameters.clip)
     if share is not None:  # from the noise that will be drawn
         stretch = wanted.stretch if final and wanted is not None else None
-        filtered = individual.filtered(share, stretch, left, parameters, kernel.schedule.noise, chains)
+        filtered = individual.make_filter(share, stretch, left, parameters, kernel.schedule.noise, chains)
     event = kernel.event() if filtered is None else filtered.event
     if overflowing is not None:
         event = events.compose(event, overflowing)
@@ -105,10 +105,10 @@ def _private(
 
 def _clip(budget: Budget, sampler: Sampler, asked: Asked, steps: int, n: int) -> float:
     if asked.clip is not None:
-        return clips.checked(asked.clip)
-    planned = clips.usual if sampler.optimises else clips.planned
+        return clips.check_clip(asked.clip)
+    planned = clips.usual if sampler.optimises else clips.planned_clip
     planned = planned if asked.accounts.individual is None else clips.long
-    return clips.checked(planned(budget, asked.chains, steps, n))
+    return clips.check_clip(planned(budget, asked.chains, steps, n))
 
 
 def _buffer(
@@ -125,7 +125,7 @@ def _buffer(
     return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
 
 
-def _watched(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
+def _check_accounts(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
     """What the accounts ask for; refused where they cannot be kept."""
     accounts = asked.accounts
     if accounts != Accounts() and model.layered is not None and model.layered.dropout:
@@ -167,7 +167,7 @@ def _canary_test(canaries: Planted, parameters: MechanismParameters, kernel: Ker
     )
 
 
-def planned(
+def make_plan(
     model: Model,
     data: Records | tuple[np.ndarray, ...],
     budget: Budget,
@@ -177,7 +177,7 @@ def planned(
 ) -> Planned:
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
-    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    plan = describe(model, sampler, job) | sampler.describe(asked.draws)
     wanted, finish = asked.accounts.individual, sampler.postprocess(asked.draws)
     finish = finish if asked.canaries is None else _with_canaries(finish, job.parameters.canary_coordinates)
     if wanted is None:
@@ -206,7 +206,7 @@ def until(job: Job, step: int) -> Event:
     return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
 
 
-def described(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
+def describe(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
     """The plan of a run by steps, as it is stored."""
     parameters, sizes = job.parameters, job.kernel.schedule.step_size
     length = {} if sampler.optimises else {"diffusion_time": float(sizes.sum())}
@@ -246,7 +246,7 @@ def plain(
     rare = 1e-12 / (steps * len(setup.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
     job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
-    plan = described(model, sampler, job) | sampler.describe(asked.draws)
+    plan = describe(model, sampler, job) | sampler.describe(asked.draws)
     return job, plan, sampler.postprocess(asked.draws)
 
 
@@ -255,7 +255,7 @@ def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) 
     return noise_multipliers(parameters, sampler.build(sampler, parameters, sizes).schedule, rounded=False)
 
 
-def _allowed(
+def _spare(
     sampler: Sampler,
     parameters: MechanismParameters,
     sizes: np.ndarray,
@@ -276,5 +276,5 @@ def _allowed(
         profile=None if equal else np.tile(unit, chains),
         beside=beside,
     )
-    wanted = noise.needed(factor * (np.ones(1) if equal else unit), lost(parameters, schedule))
+    wanted = noise.multiplier_needed(factor * (np.ones(1) if equal else unit), rounding_loss(parameters, schedule))
     return float(np.min(unit[: wanted.size] / wanted)) ** 2 * (1 - 1e-12)

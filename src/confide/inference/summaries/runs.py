@@ -186,7 +186,7 @@ class LangevinSummary(Steps):
         released = "the last iterate alone is" if self.draws == 1 else f"{self.draws} iterates are"
         return [
             f"{self.course()}, rows within norm {self.norm_bound:.4g}; {released} released of each chain",
-            f"{_counted(self, self.likelihood_power)}; where they say nothing, {self._reached():.0%} of the prior's "
+            f"{_count_text(self, self.likelihood_power)}; where they say nothing, {self._reached():.0%} of the prior's "
             "variance is reached",
         ]
 
@@ -237,7 +237,7 @@ class PosteriorSampleSummary(Run):
         power, total = self.likelihood_power, self.chains * self.draws
         if self.bound == "tight":
             whole = "no gradient is cut" if self.clip is None else f"gradients clipped to {self.clip:.4g}"
-            held = f"{_counted(self, power)}; {whole}"
+            held = f"{_count_text(self, power)}; {whole}"
         else:
             within = f"by holding the parameters within {self.radius or 0.0:.4g} of 0"
             held = (
@@ -268,7 +268,7 @@ class PosteriorSampleSummary(Run):
         ]
 
 
-def _counted(run: Run, power: float) -> str:
+def _count_text(run: Run, power: float) -> str:
     prior = "" if run.prior_scale is None else f"; prior scale {run.prior_scale:.4g}"
     return f"the likelihood counts to the power {power:.3g}, as if of {power * run.records:,.0f} records{prior}"
 

@@ -61,13 +61,13 @@ def scattering(
         found = stored.read(place, name, (len(pixels), shape.size))
         if found is not None:
             return found
-    rows = _computed(pixels, shape)
+    rows = _compute(pixels, shape)
     if place is not None:
         stored.write(place, name, rows)
     return rows
 
 
-def _computed(pixels: np.ndarray, shape: Shape) -> np.ndarray:
+def _compute(pixels: np.ndarray, shape: Shape) -> np.ndarray:
     filters = jax.tree.map(jax.numpy.asarray, transform.filters(shape))
     rows = np.empty((len(pixels), shape.size), np.float32)
     for first in range(0, len(pixels), CHUNK):

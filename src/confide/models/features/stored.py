@@ -52,7 +52,7 @@ def read(place: Path, name: str, shape: tuple[int, int]) -> np.ndarray | None:
 
 def write(place: Path, name: str, rows: np.ndarray) -> None:
     rows = np.ascontiguousarray(rows, "<f4")
-    with atomic_files.written_bytes(place / name, private=True) as file:
+    with atomic_files.write_bytes(place / name, private=True) as file:
         file.write(_digest(name, rows))
         file.write(rows.data)
 

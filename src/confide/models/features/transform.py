@@ -76,7 +76,7 @@ def filters(shape: Shape) -> Filters:
     bank, unit = wavelets.bank(*shape.padded, shape.scales, shape.angles), 2**shape.scales
     first = tuple(scale.astype(np.float32) for scale in bank.wavelets)
     second = tuple(
-        tuple(_folded(larger, 2**scale).astype(np.float32) * 4**scale for larger in bank.wavelets[scale + 1 :])
+        tuple(_fold(larger, 2**scale).astype(np.float32) * 4**scale for larger in bank.wavelets[scale + 1 :])
         for scale in range(shape.scales - 1)
     )
     averages = tuple(
@@ -98,7 +98,7 @@ def _average(low: np.ndarray, size: int, unit: int, step: int) -> np.ndarray:
     return (waves @ low * step / padded).astype(np.float32)
 
 
-def _folded(spectrum: Any, step: int) -> Any:
+def _fold(spectrum: Any, step: int) -> Any:
     """The spectrum of every step-th pixel."""
     *some, rows, columns = spectrum.shape
     return spectrum.reshape(*some, step, rows // step, step, columns // step).mean(axis=(-4, -2))
@@ -115,23 +115,23 @@ def channels(image: jax.Array, shape: Shape, found: Filters) -> jax.Array:
     spectrum = jnp.fft.fft2(padded)
     once, twice = [averaged(padded, 0)[:, None]], []
     for scale in range(shape.scales):
-        moduli = jnp.abs(jnp.fft.ifft2(_folded(spectrum[:, None] * found.first[scale], 2**scale)))
+        moduli = jnp.abs(jnp.fft.ifft2(_fold(spectrum[:, None] * found.first[scale], 2**scale)))
         once.append(averaged(moduli, scale))
         if shape.order == 1 or scale + 1 == shape.scales:
             continue
         again = jnp.fft.fft2(moduli)[:, :, None]
         for larger, wavelet in enumerate(found.second[scale], start=scale + 1):
-            both = jnp.abs(jnp.fft.ifft2(_folded(again * wavelet, 2 ** (larger - scale))))
+            both = jnp.abs(jnp.fft.ifft2(_fold(again * wavelet, 2 ** (larger - scale))))
             twice.append(averaged(both, larger).reshape(shape.colours, -1, *shape.places))
     return jnp.concatenate(once + twice, axis=1).reshape(shape.channels, *shape.places)
 
 
-def normalised(maps: jax.Array, shape: Shape, found: Filters) -> jax.Array:
+def normalise(maps: jax.Array, shape: Shape, found: Filters) -> jax.Array:
     """One row of norm at most 1, of groups of channels with mean 0 and a mean square of at most 1.
 
     Sums of positive terms err by less than their number in units of the last place, so that much is taken off.
     """
-    flat = (_contrasted(maps, shape) if shape.contrast else maps).reshape(shape.channels, -1)
+    flat = (_contrast(maps, shape) if shape.contrast else maps).reshape(shape.channels, -1)
     of_group = jnp.sign(found.groups).T
     centred = flat - (of_group @ (found.groups @ jnp.mean(flat, axis=1)))[:, None]
     square = found.groups @ jnp.mean(jnp.square(centred), axis=1)
@@ -140,7 +140,7 @@ def normalised(maps: jax.Array, shape: Shape, found: Filters) -> jax.Array:
     return scaled.ravel() * ((1 - rounding) / math.sqrt(shape.size))
 
 
-def _contrasted(maps: jax.Array, shape: Shape) -> jax.Array:
+def _contrast(maps: jax.Array, shape: Shape) -> jax.Array:
     """At every place, the coefficients of the same scales less their mean over the angles.
 
     The mean says how much there is to see at the place, which is much the same for all images of a kind. Whatever
@@ -157,7 +157,7 @@ def program(images: jax.Array, count: jax.Array, found: Filters, shape: Shape) -
     """The features of the first `count` images: each is alone in its turn of the loop, so it does not matter which."""
 
     def one(i: jax.Array, rows: jax.Array) -> jax.Array:
-        return rows.at[i].set(normalised(channels(images[i], shape, found), shape, found))
+        return rows.at[i].set(normalise(channels(images[i], shape, found), shape, found))
 
     with jax.default_matmul_precision("highest"):
         return jax.lax.fori_loop(0, count, one, jnp.zeros((len(images), shape.size), jnp.float32))

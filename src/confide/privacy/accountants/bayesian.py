@@ -56,19 +56,19 @@ def epsilon_of_costs(
     costs: np.ndarray, *, delta: float, failure_probability: float = 1e-15, orders: Iterable[int] = ORDERS
 ) -> float:
     """Corollary 1 for the costs of all steps, with gamma for each of them taken from delta."""
-    costs, picked = np.asarray(costs), bayesian_costs.checked_orders(orders)
+    costs, picked = np.asarray(costs), bayesian_costs.check_orders(orders)
     if not (np.issubdtype(costs.dtype, np.number) and np.isfinite(costs).all() and (costs >= 0).all()):
         raise Refused("costs hold what is no cost: give finite numbers, 0 or more")
     if costs.ndim != 2 or len(costs) != len(picked):
         raise Refused(f"costs has shape {costs.shape}: give one row for each of the {len(picked)} orders")
-    return _least(costs.sum(axis=1), picked, _left(delta, failure_probability, costs.shape[1]))
+    return _least(costs.sum(axis=1), picked, _delta_left(delta, failure_probability, costs.shape[1]))
 
 
 def _least(sums: np.ndarray, orders: list[int], delta: float) -> float:
     return float(((sums - math.log(delta)) / np.array(orders)).min())
 
 
-def _left(delta: float, failure_probability: float, steps: int) -> float:
+def _delta_left(delta: float, failure_probability: float, steps: int) -> float:
     """What estimating leaves of delta."""
     delta = validation.probability(delta=delta)
     gamma = validation.probability(failure_probability=failure_probability)
@@ -124,7 +124,7 @@ def bayesian_epsilon(
         renyi=renyi,
         direction=direction,
     )
-    remaining = _left(delta, failure_probability, known.steps)
+    remaining = _delta_left(delta, failure_probability, known.steps)
     return _least(bayesian_costs.costs(known, (estimator,))[estimator].sum(axis=1), known.orders, remaining)
 
 
@@ -146,12 +146,12 @@ def percentile_curve(
     shares = [validation.probability(zero=True, percentile=share) for share in np.atleast_1d(percentiles)]
     delta = validation.probability(delta=delta)
     known = bayesian_costs.setting(distances, **settings)
-    remaining = [_left((1 - share) * delta, known.failure_probability, known.steps) for share in shares]
+    remaining = [_delta_left((1 - share) * delta, known.failure_probability, known.steps) for share in shares]
     sums = bayesian_costs.costs(known, (estimator,))[estimator].sum(axis=1)
     return np.array([_least(sums, known.orders, left) for left in remaining])
 
 
-def composed(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
+def compose(pairs: Iterable[tuple[float, float]]) -> tuple[float, float]:
     """(epsilon, delta) of several releases together: both add up (their Proposition 3)."""
     checked = [
         (validation.nonnegative(epsilon=e), validation.probability(zero=True, one=True, delta=d)) for e, d in pairs
@@ -233,7 +233,7 @@ def typical(
         failure_probability=failure_probability,
         orders=orders,
     )
-    remaining = _left(delta, failure_probability, known.steps)
+    remaining = _delta_left(delta, failure_probability, known.steps)
     alike = bayesian_costs.alike(known)
     found = bayesian_costs.costs(known, ("published", "bounded", "worst"), refuse_alike=bool(alike.all()))
     found["published"][:, alike] = found["worst"][:, alike]

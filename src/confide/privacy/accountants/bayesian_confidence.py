@@ -25,7 +25,7 @@ def _exponentials(values: np.ndarray, largest: np.ndarray, steps: int) -> np.nda
     return np.exp(scaled, out=scaled)
 
 
-def published(values: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
+def published_bound(values: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
     """triastcyn2020, equation 14, over axis 1: mean + t-quantile * deviation / sqrt(m - 1).
 
     The deviation has the divisor m; that is what makes the ratio a t with m - 1 degrees (Oliphant 2006).
@@ -40,7 +40,7 @@ def published(values: np.ndarray, steps: int, failure_probability: float) -> np.
     return largest + np.log(mean + quantile * deviation) / steps
 
 
-def bounded(values: np.ndarray, most: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
+def bounded_mean(values: np.ndarray, most: np.ndarray, steps: int, failure_probability: float) -> np.ndarray:
     """An upper confidence bound for values of any distribution up to `most`, over axis 1.
 
     (exp(T v) - 1) / (exp(T most) - 1) lies in [0, 1]; the largest mean that Hoeffding's inequality leaves possible is

@@ -11,7 +11,7 @@ import numpy as np
 
 from confide import validation
 from confide.privacy.accountants import bayesian_distances as divergences
-from confide.privacy.accountants.bayesian_confidence import bounded, published
+from confide.privacy.accountants.bayesian_confidence import bounded_mean, published_bound
 from confide.validation import Refused
 
 Estimator = Literal["published", "bounded", "worst"]
@@ -52,8 +52,8 @@ def setting(
     gamma = validation.probability(failure_probability=failure_probability)
     if gamma >= 0.5:
         raise Refused(f"failure_probability = {gamma:g} would fail as often as not: give far less, such as 1e-15")
-    table = divergences.checked(distances, clip)
-    picked = checked_orders(orders)
+    table = divergences.check_distances(distances, clip)
+    picked = check_orders(orders)
     validation.one_of(("both", "printed"), direction=direction)
     if (noise_scale is None) == (renyi is None):
         raise Refused("noise_scale and renyi are two ways to say the noise: give one of them")
@@ -74,7 +74,7 @@ def setting(
     return Setting(table, clip, picked, gamma, total, blocks)
 
 
-def checked_orders(orders: Iterable[int]) -> list[int]:
+def check_orders(orders: Iterable[int]) -> list[int]:
     try:
         picked = [validation.count(order=order) for order in orders]
     except TypeError:
@@ -119,10 +119,10 @@ def costs(
     for block in known.blocks:
         for name, costs in found.items():
             if block.most is None or name == "published":
-                part = published(block.values, known.steps, known.failure_probability)
+                part = published_bound(block.values, known.steps, known.failure_probability)
             elif name == "bounded":
                 share = known.failure_probability / len(known.orders)
-                part = bounded(block.values, block.most, known.steps, share)
+                part = bounded_mean(block.values, block.most, known.steps, share)
             else:
                 part = block.most
             costs[block.orders, block.steps] = part.T

@@ -199,7 +199,7 @@ def _block(orders: slice, steps: slice, values: np.ndarray, clip: float | None) 
     return Block(orders, steps, values[:, :-1], values[:, -1])
 
 
-def checked(distances: Any, clip: float | None) -> np.ndarray:
+def check_distances(distances: Any, clip: float | None) -> np.ndarray:
     """The distances as (steps, samples); those within rounding of the clip are at the clip."""
     try:
         result = np.array(distances, dtype=np.float64)

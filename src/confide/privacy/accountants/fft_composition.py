@@ -100,8 +100,8 @@ class _Transform(NamedTuple):
 def _transform(pair: Pair, grid: Grid) -> _Transform:
     atoms = pair.discretise(grid.width, grid.log_tail, grid.floor)
     position = atoms.first + np.arange(atoms.log_mass.size)
-    log_weight, log_normaliser = _normalised(atoms.log_mass + grid.tilt * grid.width * position)
-    above = _normalised(atoms.log_mass + (grid.tilt + grid.above) * grid.width * position)[1]
+    log_weight, log_normaliser = _normalise(atoms.log_mass + grid.tilt * grid.width * position)
+    above = _normalise(atoms.log_mass + (grid.tilt + grid.above) * grid.width * position)[1]
     weight = np.bincount(position % grid.points, np.exp(log_weight), grid.points)
     error = 16 * UNIT * math.log2(grid.points) * float(weight.sum())
     reach = grid.width * max(abs(int(position[0])), abs(int(position[-1])))
@@ -109,7 +109,7 @@ def _transform(pair: Pair, grid: Grid) -> _Transform:
     return _Transform(log_normaliser, above, np.fft.rfft(weight), error, rounding, atoms)
 
 
-def _normalised(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
+def _normalise(log_weight: np.ndarray) -> tuple[np.ndarray, float]:
     top = float(log_weight.max())
     log_normaliser = top + math.log(float(np.exp(log_weight - top).sum()))
     return log_weight - log_normaliser, log_normaliser

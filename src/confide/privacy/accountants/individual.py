@@ -40,7 +40,7 @@ from confide.privacy.accountants import gdp, moments
 from confide.privacy.accountants.profiles import Profile
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event, GaussianFilter, Neighbours, RenyiFilter
-from confide.privacy.events.individual import affordable, converted
+from confide.privacy.events.individual import affordable, convert
 from confide.validation import Refused
 
 KNOTS = 2048  # of the table of costs: chords of a convex function, so never too little
@@ -108,7 +108,7 @@ class Filter:
     def epsilons(self, spent: np.ndarray, delta: float, neighbours: Neighbours = "add-remove") -> np.ndarray:
         """What single records have spent, as epsilons at delta, to the resolution of a fine table. Private."""
         if self.order is not None:
-            return np.array([converted(self.order, s, delta) if s > 0 else 0.0 for s in np.ravel(spent)])
+            return np.array([convert(self.order, s, delta) if s > 0 else 0.0 for s in np.ravel(spent)])
         top = gdp.epsilon_of_mu(math.sqrt(self.limit) * (1 if neighbours == "add-remove" else 2), delta)
         grid = np.concatenate([[0.0], np.geomspace(top * 1e-4, top, 400)])
         return np.interp(np.ravel(spent), self.spent_at(grid, delta, neighbours), grid)
@@ -135,7 +135,7 @@ def edges(budget: Budget) -> np.ndarray:
     return np.linspace(0.0, budget.epsilon, BINS + 1)
 
 
-def counted(spent: np.ndarray, filter: Filter, budget: Budget, delta: float) -> np.ndarray:
+def count_records(spent: np.ndarray, filter: Filter, budget: Budget, delta: float) -> np.ndarray:
     """Records in each bin, without noise: private. Whoever is beyond the last edge is in the last bin."""
     inner = filter.spent_at(edges(budget)[1:-1], delta, budget.neighbours)
     return np.bincount(np.searchsorted(inner, np.ravel(spent), side="left"), minlength=BINS).astype(np.float64)

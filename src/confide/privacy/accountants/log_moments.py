@@ -71,7 +71,7 @@ def _log_sum_exp(terms: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(largest), found, largest)
 
 
-def _raised(log_excess: Any) -> Any:
+def _log_one_plus(log_excess: Any) -> Any:
     """log(1 + e^log_excess), with what the sum and the logarithms round."""
     rounding = UNIT * (64 + 2 * np.where(np.isfinite(log_excess), np.abs(log_excess), 0.0))
     return np.logaddexp(0.0, log_excess + rounding) * (1 + 8 * UNIT) + UNDERFLOW
@@ -86,7 +86,7 @@ def binomial_log_moment(order: int, noise_multipliers: np.ndarray, sampling_prob
     exponent = k * (k - 1) / 2 * noise_multipliers[:, None] ** -2.0
     gain = np.log(-np.expm1(-exponent))
     rounding = 4 * UNIT * (4 * gammaln(order + 1) - present - absent + 4 * exponent - gain + 8)
-    return _raised(_log_sum_exp(chosen + absent + present + exponent + gain + rounding))
+    return _log_one_plus(_log_sum_exp(chosen + absent + present + exponent + gain + rounding))
 
 
 def pure_log_moment(order: float | np.ndarray, epsilon: float) -> float | np.ndarray:
@@ -98,7 +98,7 @@ def pure_log_moment(order: float | np.ndarray, epsilon: float) -> float | np.nda
     log_cosh = epsilon / 2 + math.log1p(math.exp(-epsilon)) - math.log(2)
     left, right = log_sinh(np.asarray(order) * epsilon / 2), log_sinh((np.asarray(order) - 1) * epsilon / 2)
     rounding = 8 * UNIT * (np.abs(left) + np.abs(right) + abs(log_cosh) + np.asarray(order) * epsilon + 4)
-    return _raised(math.log(2) + left + right - log_cosh + rounding)
+    return _log_one_plus(math.log(2) + left + right - log_cosh + rounding)
 
 
 def integrated_log_moment(order: float, noise_multiplier: float, sampling_probability: float, replace: bool) -> float:
@@ -122,14 +122,14 @@ def integrated_log_moment(order: float, noise_multiplier: float, sampling_probab
     scale = -math.log1p(-q) - math.log(q) + m * np.abs(z) + m * m + 4
     rounding = 8 * UNIT * ((order + 4) * scale + z * z + 20 * order / (order - 1))
     terms = _log_bend(log_ratio, order) + log_q - z * z / 2 + math.log(step / math.sqrt(2 * math.pi)) + rounding
-    return float(_raised(_log_sum_exp(terms)))
+    return float(_log_one_plus(_log_sum_exp(terms)))
 
 
 def _little_noise(order: float, m: float, q: float, replace: bool) -> float:
     """Minkowski's bound; at whole orders the binomial sum is better."""
     exponent = (order - 1) * m * m / 2
     gain = exponent + math.log(-math.expm1(-exponent)) + math.log(q)
-    found = order * float(_raised(gain + 16 * UNIT * (exponent + abs(math.log(q)) + 2)))
+    found = order * float(_log_one_plus(gain + 16 * UNIT * (exponent + abs(math.log(q)) + 2)))
     if order == int(order):
         found = min(found, float(binomial_log_moment(int(order), np.array([1 / m]), np.array([q]))[0]))
     return (found - ((order - 1) * math.log1p(-q) if replace else 0.0)) * (1 + 8 * UNIT)

@@ -51,11 +51,11 @@ class Moments(Profile):
 
     @cached_property
     def _chorded(self) -> schedule_compression.Kinds:
-        return schedule_compression.chorded(self.parts, KNOTS)
+        return schedule_compression.chord(self.parts, KNOTS)
 
     @cached_property
     def _rounded(self) -> schedule_compression.Kinds:
-        return schedule_compression.rounded(self.parts, ROUNDED)
+        return schedule_compression.round_kinds(self.parts, ROUNDED)
 
     def log_moment(self, order: float) -> float:
         """log-moment of the whole event at any order above 1, never below the truth."""

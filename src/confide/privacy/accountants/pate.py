@@ -61,7 +61,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
 from confide.privacy.events import NoisyVotes
-from confide.privacy.events.individual import converted
+from confide.privacy.events.individual import convert
 
 FLOOR = 1e-6  # of the ceiling: less is not told
 MISSED = 0.1  # share of delta for the chance that the figure is below the truth
@@ -154,8 +154,8 @@ class FigureRelease:
         assert event.figure_noise is not None
 
         def hoped(order: int) -> float:
-            known = _known(event, order) + 0.1 * ceiling(event, order)
-            return converted(order, known, (1 - MISSED) * delta)
+            known = _known_log_moment(event, order) + 0.1 * ceiling(event, order)
+            return convert(order, known, (1 - MISSED) * delta)
 
         rate = DOUBLED / (event.figure_noise * _quantile(MISSED * delta))
         return cls(event=event, delta=delta, order=min(ORDERS, key=hoped), rate=rate)
@@ -177,11 +177,11 @@ class FigureRelease:
         """
         spread = self.scale if spread is None else spread
         upper = math.exp(min(noisy + spread * _quantile(MISSED * self.delta), 700.0))
-        moment = _known(self.event, self.order) + min(upper, ceiling(self.event, self.order))
-        return Figure(converted(self.order, moment, (1 - MISSED) * self.delta), self.delta, self.order, moment)
+        moment = _known_log_moment(self.event, self.order) + min(upper, ceiling(self.event, self.order))
+        return Figure(convert(self.order, moment, (1 - MISSED) * self.delta), self.delta, self.order, moment)
 
 
-def _known(event: NoisyVotes, order: int) -> float:
+def _known_log_moment(event: NoisyVotes, order: int) -> float:
     """The log-moment of the checks and of the figure itself, whatever the votes."""
     squared = 0.0 if event.check_noise is None else event.queries / event.check_noise**2
     if event.figure_noise is not None:

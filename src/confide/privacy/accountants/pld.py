@@ -100,7 +100,7 @@ class PLD(Profile):
             log_tail = level - 12.0 - math.log1p(self._size)
             cumulants, variances, sizes = (np.zeros(TILTS.size) for _ in range(3))
             span = 0.0
-            sigma, q, counts = schedule_compression.chorded(self.parts, SKETCH_KNOTS)
+            sigma, q, counts = schedule_compression.chord(self.parts, SKETCH_KNOTS)
             steps = [GaussianPair(float(p), 1 / float(s), order) for s, p in zip(sigma, q, strict=True)]
             exact = [(cell.left, float(cell.counts[0])) for cell in self._exact_cells()]
             for pair, count in exact + list(zip(steps, counts.tolist(), strict=True)):

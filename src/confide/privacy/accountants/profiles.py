@@ -17,7 +17,7 @@ ROUNDING = 4e-15  # relative: of a product of many chances of survival
 LOSS_GAPS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
-def _checked(parts: Parts) -> Parts:
+def _check(parts: Parts) -> Parts:
     """What can be priced; beyond, numbers would overflow before anything was hidden."""
     for name, total in (("steps", parts.steps), ("pure releases", float(parts.epsilon_counts.sum()))):
         if not total <= validation.MOST:
@@ -42,7 +42,7 @@ class Profile:
 
     def __init__(self, event: Event, neighbours: Neighbours) -> None:
         self.event = event
-        self.parts: Parts = _checked(event.parts(neighbours))
+        self.parts: Parts = _check(event.parts(neighbours))
         self.neighbours: Neighbours = neighbours
 
     def _epsilon(self, delta: float) -> float:

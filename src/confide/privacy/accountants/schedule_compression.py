@@ -55,7 +55,7 @@ def _merge(sigma: np.ndarray, q: np.ndarray, counts: np.ndarray) -> Kinds:
     return Kinds(np.imag(kinds), np.real(kinds), sums)
 
 
-def rounded(parts: Parts, most: int) -> Kinds:
+def round_kinds(parts: Parts, most: int) -> Kinds:
     """At most about `most` kinds, by rounding noise down and sampling probability up (monotone)."""
     sigma, q, counts = parts.noise_multipliers, parts.sampling_probabilities, parts.counts
     kinds = _merge(sigma, q, counts)
@@ -72,7 +72,7 @@ def rounded(parts: Parts, most: int) -> Kinds:
     return kinds
 
 
-def chorded(parts: Parts, knots: int, most_probabilities: int = 64) -> Kinds:
+def chord(parts: Parts, knots: int, most_probabilities: int = 64) -> Kinds:
     """At most `knots` kinds for each sampling probability, by chords in 1/sigma^2 (convex, add-remove)."""
     q = parts.sampling_probabilities
     width = 0.0
@@ -113,7 +113,7 @@ class Chord(NamedTuple):
 def chords(parts: Parts, neighbours: Neighbours) -> Iterator[Chord]:
     """All steps, as chords in the total variation distance (convex profile), most noise first."""
     few = np.unique(parts.sampling_probabilities).size <= 8
-    sigma, q, counts = rounded(parts, FINE if few else COARSE)
+    sigma, q, counts = round_kinds(parts, FINE if few else COARSE)
     for probability in np.unique(q):
         chosen = q == probability
         yield from _chords_of_one(float(probability), sigma[chosen], counts[chosen], SENSITIVITY[neighbours])

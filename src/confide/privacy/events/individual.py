@@ -73,7 +73,7 @@ class RenyiFilter(Event):
 
     @property
     def epsilon(self) -> float:
-        return converted(self.order, self.log_moment, self.delta)
+        return convert(self.order, self.log_moment, self.delta)
 
     def parts(self, neighbours: Neighbours) -> Parts:
         if self.epsilon == 0:
@@ -127,7 +127,7 @@ class SpendingHistogram(Event):
         return f"histogram of what records spent, noise {self.noise:.4g}"
 
 
-def converted(order: int, log_moment: float, delta: float) -> float:
+def convert(order: int, log_moment: float, delta: float) -> float:
     """The epsilon at delta of a log-moment of one order."""
     bound = (log_moment - math.log(delta) - math.log(order)) / (order - 1) + math.log1p(-1 / order)
     return max(0.0, bound)

@@ -169,7 +169,7 @@ def _closeness(total_variation: float) -> str:
     )
 
 
-def _drawn(draws: int) -> str:
+def _draws_text(draws: int) -> str:
     return f"{draws} posterior draw{'' if draws == 1 else 's'}, and anything computed from what is released"
 
 
@@ -215,7 +215,7 @@ class PosteriorSample(Event):
         )
 
     def released(self) -> str:
-        return _drawn(self.draws)
+        return _draws_text(self.draws)
 
     def summary(self) -> str:
         return (
@@ -262,7 +262,7 @@ class BoundedPosteriorSample(Event):
         )
 
     def released(self) -> str:
-        return _drawn(self.draws)
+        return _draws_text(self.draws)
 
     def summary(self) -> str:
         return f"{self.draws} posterior draws of bounded likelihood, power {self.power:.4g}"

@@ -187,8 +187,9 @@ def text(title: str, walk: Walk, bar: int) -> str:
     back = f"{len(walk.back)} times back up (^)" if walk.back else "never back up"
     lines += ["", f"{len(walk.path)} modules, of at most {bar}; {back}."]
     if walk.apart:
-        found = f"{len(walk.apart)} where no row comes: {', '.join(entry.module for entry in walk.apart)}."
-        lines += textwrap.wrap(f"Beside it {found}", 88)
+        found = ", ".join(entry.module for entry in walk.apart)
+        count = f"{len(walk.apart)} where no row comes, {len(walk.entries)} in all"
+        lines += textwrap.wrap(f"Beside it {count}: {found}.", 88)
     return "\n".join(lines) + "\n"
 
 

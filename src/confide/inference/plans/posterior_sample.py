@@ -14,6 +14,7 @@ with what is left.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -132,6 +133,14 @@ class SampleJob:
         return np.stack(starts)
 
 
+def _levels() -> int:
+    """From `_warn` to whoever called confide."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("confide."):
+        frame, levels = frame.f_back, levels + 1
+    return levels
+
+
 def _warn(found: Diagnostics) -> None:
     if found.r_hat <= AGREED and found.effective >= ENOUGH:
         return
@@ -140,7 +149,7 @@ def _warn(found: Diagnostics) -> None:
         f"{found.effective:.0f}), and the guarantee takes the draws for exact: do not publish them, nor this warning, "
         "which no guarantee covers; a longer run (warmup=, samples=) is charged again",
         ExactnessWarning,
-        stacklevel=5,
+        stacklevel=_levels(),
     )
 
 

@@ -122,7 +122,7 @@ def made_up(audits, only):
     import pytest
 
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    import sabotage
+    from helpers import sabotage
 
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(1000, 5)).astype(np.float32), generator.integers(0, 2, 1000)

@@ -198,11 +198,11 @@ class Watch:
             watch.shown["teachers settings"] = repr((paid.summary.teachers, event, lessons, request.records))
             watch.given("public", rows, -1)
             order = np.arange(len(rows))[: event.queries or event.answers]
-            return PATE.Votes(order, np.zeros((len(order), PATE._told_apart(model, request.data, rows)), np.int64))
+            return PATE.Votes(order, np.zeros((len(order), PATE._label_count(model, request.data, rows)), np.int64))
 
         for module in ("output_perturbation", "objective_perturbation"):
-            monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimised", minimised)
-        monkeypatch.setattr(importlib.import_module("confide.baselines.sufficient_statistics"), "summed", summed)
+            monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimise", minimised)
+        monkeypatch.setattr(importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed)
         monkeypatch.setattr(PATE, "_votes", votes)
 
 

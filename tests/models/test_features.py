@@ -213,7 +213,7 @@ def test_kept_on_disk_for_the_owner_alone(home, monkeypatch):
     (kept,) = (home / "features").iterdir()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
-    monkeypatch.setattr("confide.features.rows._computed", None)  # a hit computes nothing
+    monkeypatch.setattr("confide.features.rows._compute", None)  # a hit computes nothing
     np.testing.assert_array_equal(features.scattering(IMAGES, cache=True), first)
     np.testing.assert_array_equal(first, plain)
     for others in ({"images": IMAGES[:5]}, {"order": 1}, {"groups": 9}, {"contrast": True}):

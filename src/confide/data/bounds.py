@@ -13,7 +13,7 @@ from confide.validation import Refused
 class Bounds(NamedTuple):
     """The ends between which every column is public knowledge to lie.
 
-    >>> bounds = checked_bounds((0, [10, 100]), "bounds", columns=2)
+    >>> bounds = check_bounds((0, [10, 100]), "bounds", columns=2)
     >>> bounds.scaled(np.array([[5.0, 200.0]])).tolist()
     [[0.0, 1.0]]
     """

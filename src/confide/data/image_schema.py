@@ -97,7 +97,7 @@ def is_images(path: Path) -> bool:
 def parse_shape(text: str) -> tuple[int, ...]:
     """The shape in `--shape`: height, width and channels.
 
-    >>> shaped("28x28"), shaped("32x32x3")
+    >>> parse_shape("28x28"), parse_shape("32x32x3")
     ((28, 28, 1), (32, 32, 3))
     """
     sides = text.lower().split("x")
@@ -111,7 +111,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 def parse_classes(text: str) -> tuple[str, ...]:
     """The names in `--classes`: 'cat,dog', or how many there are, which then have their numbers as names.
 
-    >>> declared("3"), declared("cat, dog")
+    >>> parse_classes("3"), parse_classes("cat, dog")
     (('0', '1', '2'), ('cat', 'dog'))
     """
     names = tuple(name.strip() for name in text.split(","))

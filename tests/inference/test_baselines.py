@@ -243,7 +243,7 @@ def test_spherical_slope_is_pure_on_exact_densities(relation, link):
 
 def test_scales_by_hand():
     shape = Shape(2.0, 1.0, 0.5)
-    assert objective.spent(1.0, 4.0) == pytest.approx(math.log(1.25))
+    assert objective.determinant_cost(1.0, 4.0) == pytest.approx(math.log(1.25))
     assert objective.least_regularisation(2.0, 1.0) == pytest.approx(1 / (math.e - 1))
     assert objective.spherical_scale(1.0, 4.0, shape, "add-remove") == pytest.approx(2 / (1 - math.log(1.25)))
     assert objective.spherical_scale(1.0, 4.0, shape, "replace-one") == pytest.approx(4 / (1 - math.log(1.25)))
@@ -316,7 +316,7 @@ def test_ledger_is_charged_before_the_records_are_used(tmp_path, monkeypatch):
         assert len(ledger.history("patients")) == 1
         raise KeyboardInterrupt
 
-    for module, name in ((objective, "minimised"), (statistics, "summed")):
+    for module, name in ((objective, "minimise"), (statistics, "sum_statistics")):
         monkeypatch.setattr(module, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
         objective_perturbation(MODEL, (X, Y), BUDGET, ledger=ledger, verbose=False)

@@ -62,6 +62,9 @@ class Logistic(Family):
     def predict(self, s: Array) -> Array:
         return _library(s).stack([_sigmoid(-s), _sigmoid(s)], axis=-1)
 
+    def residual(self, s: Array, y: Array) -> Array:
+        return self.mean(s) - y
+
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 4
 
@@ -213,6 +216,9 @@ class Poisson(Family):
 
     def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
         return jax.random.poisson(key, self.mean(s))
+
+    def residual(self, s: Array, y: Array) -> Array:
+        return self.mean(s) - y
 
     def information(self, s: Array) -> Array:
         return _library(s).where(s < self._ceiling, self.mean(s), 0.0)

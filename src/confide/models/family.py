@@ -83,7 +83,7 @@ class Family:
 
     def residual(self, s: Array, y: Array) -> Array:
         """The first derivative, for many records at once."""
-        return self.mean(s) - y
+        raise NotImplementedError
 
     def information(self, s: Array) -> Array:
         """Fisher's, of a score: E r^2 given s. Of several scores its matrix is diag v - v v^T, and this is v."""

@@ -14,7 +14,8 @@ from confide.inference import plans
 from confide.inference.plans import Asked
 from confide.mechanism import noise, oracle
 from confide.mechanism.clipping import whole_chunks
-from confide.mechanism.layers import Observed, in_single
+from confide.mechanism.layers import Observed
+from confide.mechanism.oracle import in_single
 
 SAMPLERS = {
     "sgld": confide.sgld(),

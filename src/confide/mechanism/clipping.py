@@ -35,7 +35,8 @@ otherwise, so a small batch is looked at in two parts, of which the second is se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,6 +69,13 @@ class Batch(NamedTuple):
     reach: jax.Array | None  # limit / ||x||, for linear models; 1 for others
     allowed: jax.Array | None = None  # norm that each record may have, where that is not the same for all
     places: jax.Array | None = None  # among all rows
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """What the model's own functions see."""
+    with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+        yield
 
 
 def whole_chunks(rows: int) -> int:
@@ -355,7 +363,7 @@ class ClippedSum:
 
         def more(index: jax.Array, norms: jax.Array) -> jax.Array:
             start = jnp.minimum(index * size, max(0, n - size))
-            with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+            with single_precision():
                 found = self.norms(position, self.batch(data, reach, start + jnp.arange(size, dtype=jnp.int32)), root)
             return jax.lax.dynamic_update_slice_in_dim(norms, found, start, 0)
 

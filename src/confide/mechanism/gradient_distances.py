@@ -8,9 +8,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from confide.mechanism.clipping import SMALL, ClippedSum
+from confide.mechanism.clipping import SMALL, ClippedSum, single_precision
 from confide.mechanism.kernel import Query
-from confide.mechanism.layers import Draw, Layer, Observed, Prepared, single_precision
+from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 
 
 def join(sums: ClippedSum, rows: jax.Array | None, picked: jax.Array) -> jax.Array | None:

@@ -1,6 +1,8 @@
 """The oracle: all that a step can learn about the records is its answers, noisy sums over the batch of the step.
 
-It is built once for a compiled program, by wrapping layers (`mechanism.layers`) from the inside out:
+It is built once for a compiled program, by wrapping layers (`mechanism.layers`) from the inside out. The innermost sums
+clipped gradients over the batch, or contributions that are rounded one by one; what is outside of the noise sees noisy
+sums alone.
 
 | layer                                         | knows                                                    |
 |-----------------------------------------------|----------------------------------------------------------|
@@ -24,21 +26,11 @@ import numpy as np
 
 from confide.mechanism import noise
 from confide.mechanism.canary_scores import CanaryTest, canary_scores
-from confide.mechanism.clipping import Batch, ClippedSum
+from confide.mechanism.clipping import Batch, ClippedSum, single_precision
 from confide.mechanism.gradient_distances import gradient_distances
 from confide.mechanism.individual_filter import individual_filter
 from confide.mechanism.kernel import FisherQuery, FullBatchStep, Kernel, Query, Schedule, State
-from confide.mechanism.layers import (
-    Draw,
-    Layer,
-    Observed,
-    Prepared,
-    clipped_sum,
-    gaussian,
-    in_single,
-    rounded_contributions,
-    single_precision,
-)
+from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 from confide.mechanism.noise import Rounding
 from confide.mechanism.witness import Witness, heard_by
 from confide.privacy.accountants.individual import Filter
@@ -109,6 +101,49 @@ def step(
     query, memo = kernel.query(state, control, t, draw.key)
     noisy, observed = oracle.answer(query, draw, observed)
     return kernel.update(state, memo, noisy, control, t), observed
+
+
+def in_single(query: Query) -> Query:
+    """The query as the model's own functions see it; the noise stays in double precision."""
+    root = query.preconditioner_root
+    return Query(query.position.astype(jnp.float32), query.scale, None if root is None else root.astype(jnp.float32))
+
+
+def clipped_sum(sums: ClippedSum, prepared: Prepared) -> Layer:
+    """The sum over the batch."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        def found(batch: Batch) -> jax.Array:
+            with single_precision():
+                return sums(query.position, batch, query.preconditioner_root, draw.masks).total
+
+        return sums.over(prepared.data, prepared.reach, draw.rows, found, draw.allowed), observed
+
+    return answer
+
+
+def rounded_contributions(sums: ClippedSum, prepared: Prepared) -> Layer:
+    """The sum of what every record contributes, rounded to the grid by itself: an integer, exactly."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        def found(batch: Batch) -> jax.Array:
+            with single_precision():
+                rows = sums.contributions(query.position, batch, query.preconditioner_root, draw.masks)
+            return noise.whole(rows, query.scale)
+
+        return sums.over(prepared.data, prepared.reach, draw.rows, found, draw.allowed), observed
+
+    return answer
+
+
+def gaussian(inner: Layer, add: Callable[[jax.Array, Any, jax.Array], jax.Array]) -> Layer:
+    """The inner sum with the noise of the step, of the standard deviation that the query names."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        total, observed = inner(query, draw, observed)
+        return add(total, query.scale, draw.units), observed
+
+    return answer
 
 
 def full_batch_step(sums: ClippedSum, prepared: Prepared) -> Callable[[FullBatchStep, Draw], jax.Array]:

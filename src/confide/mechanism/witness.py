@@ -9,9 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from confide.mechanism.clipping import ClippedSum
+from confide.mechanism.clipping import ClippedSum, single_precision
 from confide.mechanism.kernel import Query
-from confide.mechanism.layers import Draw, Layer, Observed, Prepared, single_precision
+from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 
 
 class Heard(NamedTuple):

@@ -52,7 +52,7 @@ class Random(NamedTuple):
     """What the steps of a block are drawn from; along a first axis where there are several chains."""
 
     key: jax.Array  # for all that is neither batch nor noise
-    gaps: jax.Array | None  # between the records of batches, (places, steps)
+    rows: jax.Array | None  # of the batches, (steps, places); None for full ones
     units: jax.Array  # noise, in grid steps
     fisher: jax.Array | None  # the same for a second sum, where one is asked for
 
@@ -119,7 +119,7 @@ class Job:
     def chains(self) -> int:
         return len(self.starts)
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
         largest = max(self.buffer or 1, self.parameters.coordinates, self.second) * self.chains
@@ -169,16 +169,15 @@ class Job:
 
     def _drawn(self, random: Random, number: jax.Array) -> Drawn:
         own = jax.random.fold_in(random.key, number)
-        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.parameters.rows)
         picked = joined = None
         if self.observers.samples:
             shape = (self.block, self.observers.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.parameters.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
             if not self.parameters.secure:
-                joined = gradient_distances.join(self.gradient_sum, rows, picked)
+                joined = gradient_distances.join(self.gradient_sum, random.rows, picked)
         masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
-        return Drawn(rows, random.units, random.fisher, own, picked, joined, masks)
+        return Drawn(random.rows, random.units, random.fisher, own, picked, joined, masks)
 
     def _masks(self, random: Random, number: jax.Array) -> jax.Array:
         """The key of what is dropped of records, as secret as the noise.
@@ -244,17 +243,17 @@ class Job:
         return every[0] if self.chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
 
     def _randomness(self, source: Any, chain: int, number: int) -> Random:
-        rows, gaps, fisher = self.parameters.rows, None, None
+        rows = fisher = None
         if self.buffer is not None:
-            shape, q = (self.buffer, self.block), self.parameters.sampling_probability
-            gaps = noise.draw_gaps(source, chain, number, shape, q, rows)
+            shape, q = (self.block, self.buffer), self.parameters.sampling_probability
+            rows = batches.draw_rows(source, chain, number, shape, q, self.parameters.rows)
         if self.second:
             shape, first = (self.block, self.second), number * self.block
             fisher = jnp.zeros(shape, jnp.float64)
             if np.any(self.kernel.schedule.fisher_noise[first : first + self.block] > 0):
                 fisher = noise.draw_units(source, chain, number, shape, "fisher")
         units = noise.draw_units(source, chain, number, (self.block, self.parameters.coordinates))
-        return Random(noise.key_of(source, chain), gaps, units, fisher)
+        return Random(noise.key_of(source, chain), rows, units, fisher)
 
 
 def execute(

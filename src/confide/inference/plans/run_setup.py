@@ -71,12 +71,24 @@ def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: ja
         sampling_probability=batch / n,
         clip=clip,
         dimension=size,
-        prior=prior,
+        prior=jax.jit(prior),
         rounding=rounding,
         canary_rows=canaries,
         canary_coordinates=flat.size - size,
     )
+    _check_prior(parameters, starts)
     return RunSetup(model, parameters, unravel, np.stack(starts), steps, burn_in, thin)
+
+
+def _check_prior(parameters: MechanismParameters, starts: list[np.ndarray]) -> None:
+    """A chain that starts where the prior has no gradient would be lost with all that it was charged."""
+    with jax.enable_x64(True):
+        for start in starts:
+            gradient = parameters.mean_gradient(jnp.asarray(start), jnp.zeros(parameters.dimension))
+            if not np.all(np.isfinite(gradient)):
+                raise Refused(
+                    "the gradient of log_prior is not finite where a chain starts: give a start at which it is"
+                )
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:

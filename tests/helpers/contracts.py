@@ -52,7 +52,7 @@ def recording(asked, sums, prepared, record):
 
     def taken(draw):
         rows = jnp.arange(whole_chunks(len(DATA[0]))) if draw.rows is None else draw.rows
-        return sums.batch(prepared.data, prepared.reach, rows)
+        return sums.batch(prepared.data, prepared.residual_threshold, rows)
 
     def gradient(query, draw, observed):
         noisy, observed = asked.gradient(query, draw, observed)

@@ -176,7 +176,7 @@ class Job:
             picked = (bits % np.uint32(self.parameters.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
             if not self.parameters.secure:
                 joined = gradient_distances.join(self.gradient_sum, random.rows, picked)
-        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
+        masks = None if not self.gradient_sum.dropout else self._masks(random, number)
         return Drawn(random.rows, random.units, random.fisher, own, picked, joined, masks)
 
     def _masks(self, random: Random, number: jax.Array) -> jax.Array:
@@ -195,8 +195,9 @@ class Job:
     ) -> Prepared:
         """The data and what is computed once from them, the limits of the filter, and the made-up records that a
         witness knows: arguments of `advance`."""
-        reach = jax.jit(self.gradient_sum.reach)(data, present)
-        return Prepared(data, reach, individual_filter.limits(self.observers.filter), known)
+        threshold = jax.jit(self.gradient_sum.residual_threshold)(data, present)
+        limits = None if self.observers.filter is None else individual_filter.limits(self.observers.filter)
+        return Prepared(data, threshold, limits, known)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
@@ -215,7 +216,7 @@ class Job:
         return Observed(
             distances=jnp.zeros((chains, steps, wanted.samples), jnp.float32) if wanted.samples else None,
             spent=None if wanted.filter is None else jnp.zeros((chains, self.parameters.rows), jnp.float64),
-            told=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
+            statistics=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
             heard=heard,
         )
 
@@ -229,8 +230,8 @@ class Job:
         parts = repr(
             (sums.microbatch, sums.effective_clip)
         ).encode()  # records are cut to a limit that depends on these
-        told = watched * bool(wanted) + parts * (sums.microbatch is not None)
-        return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + told).hexdigest()
+        more = watched * bool(wanted) + parts * (sums.microbatch is not None)
+        return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + more).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""
@@ -297,11 +298,7 @@ def execute(
                 kept_at = now
         draws = np.asarray(carry.draws)
         if job.observers:
-            held = carry.observed
-            found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.told)]
-            found = [leaf[None] if job.chains == 1 and leaf is not None else leaf for leaf in found]
-            distances, spent, told = found
-            job.observations = Observations(distances, None if spent is None else spent[:, records.present], told)
+            job.observations = _observations(carry.observed, job.chains, records.present)
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws
@@ -314,6 +311,14 @@ def execute(
             "more steps so that each is smaller"
         )
     return draws
+
+
+def _observations(held: Observed, chains: int, present: np.ndarray) -> Observations:
+    """Of the records that are there, along a first axis of chains."""
+    found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.statistics)]
+    found = [leaf[None] if chains == 1 and leaf is not None else leaf for leaf in found]
+    distances, spent, statistics = found
+    return Observations(distances, None if spent is None else spent[:, present], statistics)
 
 
 def _restore(begin: Carry, stored: list[np.ndarray]) -> Carry:

@@ -18,7 +18,7 @@ class Prepared(NamedTuple):
     """The data and what is computed once from them: arguments of the compiled program, never constants in it."""
 
     data: tuple[jax.Array, ...]
-    reach: jax.Array | None  # see `ClippedSum.reach`
+    residual_threshold: jax.Array | None  # see `ClippedSum.residual_threshold`
     limits: Any = None  # of an individual filter
     known: tuple[jax.Array, ...] | None = None  # the made-up records that a witness knows, two rows of each array
 
@@ -39,11 +39,11 @@ class Draw(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What observers hold of one chain; private, but for what is told of canaries."""
+    """What observers hold of one chain; private, but for the statistics of canaries."""
 
     distances: jax.Array | None = None  # (steps, samples), where they are watched
     spent: jax.Array | None = None  # by each record, where there is a filter
-    told: jax.Array | None = None  # (4, canaries), where there are any
+    statistics: jax.Array | None = None  # (4, canaries), where there are any
     heard: Any = None  # by a witness, on made-up tables
 
 

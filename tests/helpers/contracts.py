@@ -82,7 +82,7 @@ def measured(job, seed=0):
         asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
         asked = recording(asked, job.gradient_sum, prepared, record)
         drawn = jax.jit(job._drawn)(job.randomness(source, 0), jnp.asarray(0))
-        state = job.kernel.init(jnp.asarray(job.starts[0]))
+        state = job.kernel.init(jnp.asarray(job.initial_positions[0]))
 
         @jax.jit
         def step(t, state, schedule, drawn):

@@ -218,7 +218,7 @@ def test_microbatches_do_not_change_the_sum(kind):
 def test_microbatches_are_added_up_in_double_precision():
     """Their clip counts the rounding of one microbatch, not that of all of them in a row."""
     _, data, told, position = built("dense", microbatch=8)
-    assert not told._double
+    assert not told.limit.double
 
     def summed(batch):
         with jax.enable_x64(False):

@@ -109,7 +109,7 @@ def test_norms_are_those_of_the_contributions(kind):
 
 def _recomputed(found, draws):
     """What every record spent, step by step, from the iterates alone: (steps, records), without any filter."""
-    start = found.job.starts[0].astype(np.float32)
+    start = found.job.initial_positions[0].astype(np.float32)
     positions = np.concatenate([start[None], draws[0, :-1]])
     lengths = np.linalg.norm(X, axis=1)
     norms = np.minimum(np.abs(special.expit(positions @ X.T) - Y) * lengths, found.job.parameters.clip)

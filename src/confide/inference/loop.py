@@ -95,7 +95,7 @@ class Job:
     kernel: Kernel
     parameters: MechanismParameters
     gradient_sum: ClippedSum
-    starts: np.ndarray  # (chains, parameters)
+    initial_positions: np.ndarray  # (chains, parameters)
     burn_in: int
     thin: int
     buffer: int | None  # None: full batches
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def chains(self) -> int:
-        return len(self.starts)
+        return len(self.initial_positions)
 
     @cached_property
     def block(self) -> int:
@@ -201,7 +201,7 @@ class Job:
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
-        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
+        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.initial_positions]
         draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, self._unobserved())
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry

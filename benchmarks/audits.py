@@ -86,14 +86,14 @@ def canaries():
     split = data.adult()
     rows = split.x[:4000], split.y[:4000]
     model, budget = models.logistic_regression(split.x.shape[1]), confide.Budget(epsilon=4.0, delta=DELTA)
-    cut = ClippedSum.reach
+    cut = ClippedSum.residual_threshold
     print(f"{'run':16}{'claimed':>9}{'bound, least':>14}{'mean':>8}{'independent':>13}{'largest p':>12}  verdicts")
     for name, sampler, reach in (
         ("honest", confide.sgld(), cut),
         ("half the noise", weakened(0.5), cut),
         ("no clipping", confide.sgld(), lambda self, rows: None),
     ):
-        ClippedSum.reach = reach
+        ClippedSum.residual_threshold = reach
         found = []
         for key in range(10):
             with warnings.catch_warnings():
@@ -105,7 +105,7 @@ def canaries():
                         )
                     )
                 )
-        ClippedSum.reach = cut
+        ClippedSum.residual_threshold = cut
         lows, verdicts = [audit.bound for audit in found], [audit.verdict for audit in found]
         independent = np.mean([audit.independent_bound for audit in found])
         told = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))

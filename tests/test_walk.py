@@ -38,7 +38,6 @@ def test_a_row_passes_few_modules_and_never_goes_back_up(walks):
 
 
 @pytest.mark.long
-@pytest.mark.xfail(strict=True, reason="11 files, before the oracle's layers")
 def test_one_noisy_gradient_is_in_few_files(walks):
     assert 0 < len(modules(walks["step"])) <= 6
 

@@ -104,7 +104,7 @@ def test_no_record_moves_the_sum_by_more_than_the_clip(clip):
     @jax.jit
     def summed(place, x, y):
         data = (x, y)
-        return total.over(data, total.reach(data), None, lambda batch: total(place, batch)).total
+        return total.over(data, total.residual_threshold(data), None, lambda batch: total(place, batch)).total
 
     moved = []
     for place in rng.normal(size=(5, 2)).astype(np.float32):

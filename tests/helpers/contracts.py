@@ -14,7 +14,8 @@ from confide.inference import plans
 from confide.inference.plans import Asked
 from confide.mechanism import noise, oracle
 from confide.mechanism.clipping import whole_chunks
-from confide.mechanism.layers import Observed, in_single
+from confide.mechanism.layers import Observed
+from confide.mechanism.oracle import in_single
 
 SAMPLERS = {
     "sgld": confide.sgld(),
@@ -51,7 +52,7 @@ def recording(asked, sums, prepared, record):
 
     def taken(draw):
         rows = jnp.arange(whole_chunks(len(DATA[0]))) if draw.rows is None else draw.rows
-        return sums.batch(prepared.data, prepared.reach, rows)
+        return sums.batch(prepared.data, prepared.residual_threshold, rows)
 
     def gradient(query, draw, observed):
         noisy, observed = asked.gradient(query, draw, observed)
@@ -81,7 +82,7 @@ def measured(job, seed=0):
         asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
         asked = recording(asked, job.gradient_sum, prepared, record)
         drawn = jax.jit(job._drawn)(job.randomness(source, 0), jnp.asarray(0))
-        state = job.kernel.init(jnp.asarray(job.starts[0]))
+        state = job.kernel.init(jnp.asarray(job.initial_positions[0]))
 
         @jax.jit
         def step(t, state, schedule, drawn):

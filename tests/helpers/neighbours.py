@@ -143,7 +143,7 @@ class Watch:
             watch.shown[f"{name} digest"] = job.digest()
             settings = {name: value for name, value in vars(job.parameters).items() if not callable(value)}
             watch.shown[f"{name} settings"] = repr((settings, job.burn_in, job.thin, job.buffer))
-            watch.shown[f"{name} starts"] = job.starts.tobytes()
+            watch.shown[f"{name} starts"] = job.initial_positions.tobytes()
             real = type(job).advance.func(job)
 
             def advance(carry, prepared, controls, number, random):
@@ -202,7 +202,9 @@ class Watch:
 
         for module in ("output_perturbation", "objective_perturbation"):
             monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimise", minimised)
-        monkeypatch.setattr(importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed)
+        monkeypatch.setattr(
+            importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed
+        )
         monkeypatch.setattr(PATE, "_votes", votes)
 
 

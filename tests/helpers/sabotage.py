@@ -9,7 +9,7 @@ import numpy as np
 
 from confide.inference.loop import Job
 from confide.mechanism import batches, noise
-from confide.mechanism.clipping import ClippedSum
+from confide.mechanism.clipping import GLM, ClippedSum
 from confide.privacy.events import base
 
 
@@ -36,18 +36,18 @@ def one_parameter(patch) -> None:
 
 def unclipped(patch, factor: float = 100.0) -> None:
     """Records are not cut, and count a hundred times."""
-    honest = ClippedSum._summed
+    honest = GLM.cut_and_sum
 
-    def reach(self, data, present=None):
+    def threshold(self, data, present=None):
         return None if present is None else jnp.where(present, jnp.finfo(jnp.float32).max, 0.0)
 
-    patch.setattr(ClippedSum, "reach", reach)
+    patch.setattr(ClippedSum, "residual_threshold", threshold)
 
-    def summed(self, inputs, residual, batch):
-        found = honest(self, inputs, residual, batch)
+    def summed(self, inputs, residual, batch, limit):
+        found = honest(self, inputs, residual, batch, limit)
         return found._replace(total=factor * found.total)
 
-    patch.setattr(ClippedSum, "_summed", summed)
+    patch.setattr(GLM, "cut_and_sum", summed)
 
 
 def shuffled(patch) -> None:
@@ -162,17 +162,17 @@ def short_keys(patch, number: int) -> None:
 
 
 def _again(patch, hit, factor: float) -> None:
-    honest = ClippedSum._summed
+    honest = GLM.cut_and_sum
 
-    def summed(self, inputs, residual, batch):
-        found = honest(self, inputs, residual, batch)
+    def summed(self, inputs, residual, batch, limit):
+        found = honest(self, inputs, residual, batch, limit)
         there = hit(batch)
         if there is None:
             return found
-        more = honest(self, inputs, residual, batch._replace(real=batch.real & there))
+        more = honest(self, inputs, residual, batch._replace(real=batch.real & there), limit)
         return found._replace(total=found.total + (factor - 1) * more.total)
 
-    patch.setattr(ClippedSum, "_summed", summed)
+    patch.setattr(GLM, "cut_and_sum", summed)
 
 
 def counts_more(patch, place: int, factor: float) -> None:

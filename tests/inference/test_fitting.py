@@ -171,6 +171,20 @@ def test_a_model_that_hides_records_is_refused(where):
         fit(model=model)
 
 
+@pytest.mark.parametrize("log_prior", [jax.numpy.sqrt, jax.numpy.log])
+@pytest.mark.parametrize("chains", [1, 2])
+def test_a_prior_without_a_gradient_where_chains_start_is_refused_before_it_is_charged(tmp_path, log_prior, chains):
+    model = confide.models.from_functions(
+        log_prior=lambda w: jax.numpy.sum(log_prior(w)),
+        log_likelihood=lambda w, x, y: -0.5 * (y - x @ w) ** 2,
+        start=np.array([1.0, 1.0, 0.0]),
+    )
+    ledger = ledger_of(tmp_path)
+    with pytest.raises(Refused, match="gradient of log_prior is not finite where a chain starts: give a start"):
+        fit(model=model, chains=chains, ledger=ledger, dataset="patients")
+    assert ledger.history("patients") == []
+
+
 @pytest.mark.parametrize("clip", [1e-30, 1e20])
 def test_a_clip_beyond_single_precision_is_refused(clip):
     with pytest.raises(Refused, match="single precision"):

@@ -68,7 +68,7 @@ def stepper(found):
 
     @jax.jit
     def step(position, data):
-        prepared = Prepared(data, job.gradient_sum.reach(data))
+        prepared = Prepared(data, job.gradient_sum.residual_threshold(data))
         asked = oracle.build(job.gradient_sum, job.parameters.rounding, job.observers, prepared)
         control = jax.tree.map(lambda column: jnp.asarray(column[0]), job.kernel.schedule)
         draw = drawn(jnp.zeros(position.shape, jnp.int64), control.noise)
@@ -104,13 +104,13 @@ def test_no_record_moves_the_gradient_by_more_than_is_priced(name):
     bound, sums = found.event.gradient_bound, found.job.gradient_sum
     with jax.enable_x64(True):
         data = tuple(map(jnp.asarray, found.data.arrays))
-        reach = sums.reach(data)
+        reach = sums.residual_threshold(data)
 
         @jax.jit
         def each(position):
             def one(i):
                 batch = sums.batch(data, reach, jnp.asarray([i]))
-                return jnp.linalg.norm(sums.in_double(position, batch))
+                return jnp.linalg.norm(oracle.sum_in_double(sums, position, batch))
 
             return jax.lax.map(one, jnp.arange(N))
 
@@ -124,7 +124,7 @@ def test_rounding_is_within_what_is_priced():
     event, rng = found.event, np.random.default_rng(3)
     terms = planning.Terms(N, N, D, confide.models.convexity.shape(found.model, 0.6), 1.0, 1.0)
     allowed = planning.rounding(terms, float(event.step_sizes))
-    reach = np.asarray(jax.jit(found.job.gradient_sum.reach)(found.data.arrays[:1]), np.longdouble)
+    reach = np.asarray(jax.jit(found.job.gradient_sum.residual_threshold)(found.data.arrays[:1]), np.longdouble)
     sums = found.job.gradient_sum
     for scale in (1.0, 300.0):
         position = scale * rng.normal(size=D)
@@ -133,8 +133,8 @@ def test_rounding_is_within_what_is_priced():
         exact = X.astype(np.longdouble).T @ residual
         with jax.enable_x64(True):
             data = tuple(map(jnp.asarray, found.data.arrays))
-            at = functools.partial(sums.in_double, jnp.asarray(position))
-            total = sums.over(data, sums.reach(data), None, at)
+            at = functools.partial(oracle.sum_in_double, sums, jnp.asarray(position))
+            total = sums.over(data, sums.residual_threshold(data), None, at)
         error = np.linalg.norm(np.asarray(total, np.longdouble) - exact)
         assert error < allowed
     assert allowed < 1e-6 * event.gradient_bound
@@ -157,10 +157,12 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
         @jax.jit
         def added(data, scale, units):
             sums = job.gradient_sum
-            prepared = Prepared(data, sums.reach(data))
+            prepared = Prepared(data, sums.residual_threshold(data))
             asked = oracle.build(sums, job.parameters.rounding, job.observers, prepared)
             position = jnp.full(D, 0.3)
-            clean = sums.over(data, prepared.reach, None, lambda batch: sums.in_double(position, batch))
+            clean = sums.over(
+                data, prepared.residual_threshold, None, lambda batch: oracle.sum_in_double(sums, position, batch)
+            )
             query = FullBatchStep(position, -position, jnp.asarray(-1.0), scale)  # the sum itself
             return asked.answer(query, drawn(units, scale), Observed())[0] - clean
 

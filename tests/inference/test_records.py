@@ -235,7 +235,7 @@ def sums(name, n, chains):
 
         def every(positions, arrays, present):
             with jax.default_matmul_precision("highest"):
-                return jax.vmap(one, (0, None, None))(positions, arrays, total.reach(arrays, present))
+                return jax.vmap(one, (0, None, None))(positions, arrays, total.residual_threshold(arrays, present))
 
         SUMS[name, n, chains] = model, job.parameters.dimension, jax.jit(every)
     return SUMS[name, n, chains]

@@ -7,15 +7,14 @@ import pytest
 from scipy import stats
 
 from confide import Refused
-from confide.mechanism import batches, noise
+from confide.mechanism import batches
 
 pytestmark = pytest.mark.optimised
 
 
 def drawn(n, q, steps, size=None, seed=0):
     with jax.enable_x64(True):
-        gaps = noise.draw_gaps(jax.random.key(seed), 0, 0, (size or n, steps), q, n)
-        return np.asarray(batches.from_gaps(gaps, n))
+        return np.asarray(batches.draw_rows(jax.random.key(seed), 0, 0, (steps, size or n), q, n))
 
 
 @pytest.mark.parametrize(("n", "q"), [(1, 0.3), (40, 0.05), (40, 0.9), (500, 0.01)])

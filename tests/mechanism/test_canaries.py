@@ -55,7 +55,9 @@ def sums(model, data, inside=None, neighbours="add-remove"):
     summed = clipped_sum(model, 0.5, unravel, len(arrays[0]), size=flat.size, example=example)
     rows = tuple(map(jnp.asarray, arrays))
     with jax.enable_x64(True):
-        over = jax.jit(lambda rows: summed.over(rows, summed.reach(rows), None, lambda b: summed(position, b).total))
+        over = jax.jit(
+            lambda rows: summed.over(rows, summed.residual_threshold(rows), None, lambda b: summed(position, b).total)
+        )
         total = over(rows)
     return np.asarray(total), size, planted, summed.effective_clip
 
@@ -277,7 +279,7 @@ def test_clipping_switched_off_is_a_violation(monkeypatch):
     def uncut(self, data, present=None):
         return None if present is None else jnp.where(present, jnp.finfo(jnp.float32).max, 0.0)
 
-    monkeypatch.setattr(ClippedSum, "reach", uncut)
+    monkeypatch.setattr(ClippedSum, "residual_threshold", uncut)
     found = confide.audit(fitted)
     assert found.verdict == "violation"
     assert found.bound > found.claimed

@@ -12,6 +12,9 @@ from jax.flatten_util import ravel_pytree
 
 from confide import models
 from confide.mechanism.clipping import ClippedSum, clipped_sum
+from confide.mechanism.per_example import Autodiff
+from confide.mechanism.sum_rounding import limit_of
+from confide.privacy.events import SENSITIVITY
 
 D = 3
 MODELS = {
@@ -43,10 +46,16 @@ def built(model, clip, seed=0, rows=50):
     return clipped_sum(model, clip, unravel, rows, size=flat.size, example=example), position
 
 
+def likelihood_of(model):
+    """Of one record, by flat parameters."""
+    unravel = ravel_pytree(model.start(jax.random.key(0), (np.zeros((1, D)), np.zeros(1))))[1]
+    return lambda flat, *row: model.log_likelihood(unravel(flat), *row)
+
+
 def whole(total, data, position, factor=None, rows=None):
     @jax.jit
     def summed(data):
-        reach = total.reach(data)
+        reach = total.residual_threshold(data)
         return total.over(data, reach, rows, lambda batch: total(position, batch, factor))
 
     return summed(tuple(jnp.asarray(array) for array in data))
@@ -76,7 +85,7 @@ def test_without_clipping_it_is_the_plain_gradient(name):
     model = MODELS[name]
     data = arrays(model, 20)
     total, position = built(model, np.inf)
-    likelihood = jax.vmap(total.log_likelihood, (None, 0, 0))
+    likelihood = jax.vmap(likelihood_of(model), (None, 0, 0))
     expected = -jax.jit(jax.grad(lambda p: jnp.sum(likelihood(p, *map(jnp.asarray, data)))))(position)
     np.testing.assert_allclose(whole(total, data, position).total, expected, rtol=2e-5, atol=2e-4)
 
@@ -89,7 +98,7 @@ def test_the_clipped_sum_is_the_sum_of_clipped_gradients(name, kind):
     data = arrays(model, 25)
     total, position = built(model, clip)
     factor = factors(position.size)[kind]
-    gradients = -jax.jit(jax.vmap(jax.grad(total.log_likelihood), (None, 0, 0)))(position, *map(jnp.asarray, data))
+    gradients = -jax.jit(jax.vmap(jax.grad(likelihood_of(model)), (None, 0, 0)))(position, *map(jnp.asarray, data))
     seen = gradients if factor is None else gradients * factor if factor.ndim == 1 else gradients @ factor
     norms = np.linalg.norm(seen, axis=1)
     assert np.sum(norms > clip) > 3
@@ -135,8 +144,8 @@ def test_sensitivity_on_real_neighbours(name, kind, clip, x, label, value, other
     with_record, replaced = summed(x, label), summed(other, 0)
     rounding = 1e-6 * (clip * 7 + np.abs(base).max())
     assert np.all(np.isfinite(with_record))
-    assert np.linalg.norm(with_record - base) <= total.sensitivity("add-remove") + rounding
-    assert np.linalg.norm(with_record - replaced) <= total.sensitivity("replace-one") + rounding
+    assert np.linalg.norm(with_record - base) <= total.clip * SENSITIVITY["add-remove"] + rounding
+    assert np.linalg.norm(with_record - replaced) <= total.clip * SENSITIVITY["replace-one"] + rounding
 
 
 @pytest.mark.parametrize("name", ["linear", "softmax", "mlp"])
@@ -144,7 +153,7 @@ def test_a_full_batch_one_row_shorter_moves_the_sum_by_at_most_the_clip(name):
     x, y = arrays(MODELS[name], 7)
     total, position = built(MODELS[name], 0.05)
     longer, shorter = (np.asarray(whole(total, (x[:n], y[:n]), position).total, np.float64) for n in (7, 6))
-    assert 0.5 * 0.05 < np.linalg.norm(longer - shorter) <= total.sensitivity("add-remove") + 1e-6
+    assert 0.5 * 0.05 < np.linalg.norm(longer - shorter) <= total.clip * SENSITIVITY["add-remove"] + 1e-6
 
 
 def borderline(n, d=2):
@@ -191,7 +200,9 @@ def test_a_record_contributes_the_same_bits_wherever_it_stands(rows, d):
     total = clipped_sum(model, 1.0, ravel_pytree({"weights": jnp.zeros(d)})[1], rows)
     data = (jnp.asarray(x), jnp.zeros(rows, jnp.float32))
     position = jnp.asarray(rng.normal(size=d), jnp.float32)
-    found = jax.jit(lambda data: total._residual(position, total.batch(data, None, jnp.arange(rows)))[1])(data)
+    found = jax.jit(lambda data: total.per_example.residuals(position, total.batch(data, None, jnp.arange(rows)))[1])(
+        data
+    )
     assert np.unique(np.asarray(found)).size == 1
 
 
@@ -212,7 +223,9 @@ def test_nor_does_it_matter_how_full_the_batch_is(kind):
     @jax.jit
     def summed(x, y, rows):
         with jax.default_matmul_precision("highest"):
-            return total.over((x, y), total.reach((x, y)), rows, lambda batch: total(position, batch).total)
+            return total.over(
+                (x, y), total.residual_threshold((x, y)), rows, lambda batch: total(position, batch).total
+            )
 
     places = [np.where(np.arange(104) == place, 1, 2) for place in (87, 88)]
     np.testing.assert_array_equal(*(np.asarray(summed(x, y, rows)) for rows in places))
@@ -223,7 +236,7 @@ def test_a_large_batch_goes_through_in_chunks(n):
     model = MODELS["logistic"]
     data = arrays(model, n)
     total, position = built(model, 0.5, rows=n)
-    likelihood = jax.jit(jax.vmap(jax.grad(total.log_likelihood), (None, 0, 0)))
+    likelihood = jax.jit(jax.vmap(jax.grad(likelihood_of(model)), (None, 0, 0)))
     gradients = -np.asarray(likelihood(position, *map(jnp.asarray, data)), np.float64)
     expected = np.sum(gradients * np.minimum(1, 0.5 / np.linalg.norm(gradients, axis=1))[:, None], axis=0)
     np.testing.assert_allclose(whole(total, data, position).total, expected, rtol=1.5e-2, atol=0.05)
@@ -274,7 +287,7 @@ def test_a_gradient_that_is_not_finite_contributes_nothing_and_is_counted(bad):
     def log_likelihood(p, x):
         return jnp.where(x > 5, bad, 0.1) * p[0] * x
 
-    total = ClippedSum(log_likelihood=log_likelihood, linear=None, clip=10.0, rows=8)
+    total = ClippedSum(per_example=Autodiff(log_likelihood=log_likelihood), clip=10.0, limit=limit_of(10.0, 8))
     data = (jnp.array([1.0, 7.0, 2.0, 9.0]),)
     found = total(jnp.zeros(1), total.batch(data, None, jnp.arange(8)))
     assert int(found.ignored) == 2
@@ -297,7 +310,7 @@ def test_local_sums_add_up_over_shards():
     shards = tuple(jnp.asarray(array).reshape(2, 5, *array.shape[1:]) for array in data)
 
     def local(*shard):
-        part = total.over(shard, total.reach(shard), None, lambda batch: total(position, batch)).total
+        part = total.over(shard, total.residual_threshold(shard), None, lambda batch: total(position, batch)).total
         return jax.lax.psum(part, "shards")
 
     joined = jax.vmap(local, axis_name="shards")(*shards)
@@ -325,7 +338,7 @@ def test_the_gradient_that_is_summed_is_the_one_that_was_measured():
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
                 return total(position, batch).total
 
-        return total.over(data, total.reach(data, present), None, one)
+        return total.over(data, total.residual_threshold(data, present), None, one)
 
     longest = 0.0
     for k in range(1000):

@@ -19,6 +19,7 @@ from confide.inference.plans import Asked
 from confide.mechanism import ghost_norms
 from confide.mechanism.clipping import clipped_sum
 from confide.mechanism.noise import SecureSource
+from confide.mechanism.per_example import Autodiff
 from confide.models import layers, networks
 from confide.models.tapes import Layered, Tape, discover
 from confide.validation import Refused
@@ -163,16 +164,21 @@ def both(kind, **how):
     def found(position, data):
         batch = told.batch(data, None, rows)
         whole = told.over(data, None, rows, lambda batch: told(position, batch).total)
-        apart = replace(told, ghosts=None)
+        apart = replace(told, per_example=autodiff(told))
         each = apart.contributions(position, batch)
         return whole, told.norms(position, batch), each
 
     return told, *(np.asarray(result, np.float64) for result in found(position, tuple(map(jnp.asarray, data))))
 
 
+def autodiff(told):
+    """The same log likelihood, differentiated record by record."""
+    return Autodiff(log_likelihood=told.per_example.log_likelihood, dropped=told.per_example.dropped)
+
+
 def known(told):
     """Leaves that layers tell of."""
-    return len(told.ghosts.known)
+    return len(told.per_example.known)
 
 
 SELDOM = (*LARGE_ONES, "regression", "convolution without bias", "convolution with stride and padding", "several rows")
@@ -212,7 +218,7 @@ def test_microbatches_do_not_change_the_sum(kind):
 def test_microbatches_are_added_up_in_double_precision():
     """Their clip counts the rounding of one microbatch, not that of all of them in a row."""
     _, data, told, position = built("dense", microbatch=8)
-    assert not told._double
+    assert not told.limit.double
 
     def summed(batch):
         with jax.enable_x64(False):
@@ -284,7 +290,7 @@ def test_dropout_is_drawn_for_each_record_and_step_and_not_when_predicting():
     @jax.jit
     def found(key, data):
         batch = told.batch(data, None, jnp.arange(16))
-        apart = replace(told, ghosts=None)
+        apart = replace(told, per_example=autodiff(told))
         return apart.contributions(flat, batch, None, key), told(flat, batch, None, key).total
 
     first, total = (np.asarray(part) for part in found(jax.random.key(0), (x, y)))

@@ -22,7 +22,7 @@ from confide.inference.plans import Asked, stochastic
 from confide.inference.plans.estimates import SAMPLES
 from confide.mechanism import clipping, individual_filter, noise, oracle
 from confide.mechanism.kernel import Query
-from confide.mechanism.layers import Draw, Observed
+from confide.mechanism.layers import Draw, Observed, Prepared
 from confide.privacy import pricing
 from confide.privacy.accountants import gdp, individual, moments
 from confide.privacy.accountants.individual import Filter
@@ -98,18 +98,18 @@ def test_norms_are_those_of_the_contributions(kind):
     factor = {"diagonal": jnp.linspace(0.5, 2, D), "matrix": jnp.eye(D) + 0.3}.get(kind)
     total = clipping.clipped_sum(model, 0.5, unravel, 48)
     data = (jnp.asarray(X[:45]), jnp.asarray(Y[:45]))
-    batch = total.batch(data, total.reach(data), jnp.arange(48))
+    batch = total.batch(data, total.residual_threshold(data), jnp.arange(48))
     rows = np.linalg.norm(total.contributions(position, batch, factor), axis=1)
     assert total.norms(position, batch, factor) == pytest.approx(rows, rel=1e-5, abs=1e-7)
     assert np.ptp(rows[:45]) > 0.01
     assert np.all(rows[45:] == 0)
-    everyone = total.every_norm(position, data, total.reach(data), factor)
+    everyone = individual_filter.every_norm(total, position, Prepared(data, total.residual_threshold(data)), factor)
     assert everyone == pytest.approx(rows[:45], rel=1e-5, abs=1e-7)
 
 
 def _recomputed(found, draws):
     """What every record spent, step by step, from the iterates alone: (steps, records), without any filter."""
-    start = found.job.starts[0].astype(np.float32)
+    start = found.job.initial_positions[0].astype(np.float32)
     positions = np.concatenate([start[None], draws[0, :-1]])
     lengths = np.linalg.norm(X, axis=1)
     norms = np.minimum(np.abs(special.expit(positions @ X.T) - Y) * lengths, found.job.parameters.clip)
@@ -167,7 +167,11 @@ def test_what_is_added_up_is_cut_to_what_was_paid(kind):
     paid = jnp.asarray(np.where(np.arange(48) % 3, 0.5, 0.01 * np.arange(48)), jnp.float32)
     alone = [
         total.over(
-            data, total.reach(data), jnp.where(jnp.arange(8) == 0, i, 48), lambda b: total(position, b, factor), paid
+            data,
+            total.residual_threshold(data),
+            jnp.where(jnp.arange(8) == 0, i, 48),
+            lambda b: total(position, b, factor),
+            paid,
         )
         for i in range(48)
     ]
@@ -197,7 +201,7 @@ def test_whoever_has_left_is_as_good_as_an_empty_place(kind, rows):
             with jax.enable_x64(False), jax.default_matmul_precision("highest"):
                 return total(position, batch._replace(real=there), factor).total
 
-        return total.over((x, y), total.reach((x, y)), None, found, allowed)
+        return total.over((x, y), total.residual_threshold((x, y)), None, found, allowed)
 
     everyone, here = np.full(rows, 0.5, np.float32), np.ones(rows, bool)
     with jax.enable_x64(True):
@@ -237,7 +241,7 @@ def test_room_is_kept_for_how_others_are_rounded_after_one_has_left(batch_size):
     )
     found = stochastic.make_plan(MODEL, (x, y), BUDGET, confide.sgld(), asked, _key())
     filter, sums = found.job.observers.filter, found.job.gradient_sum
-    after = math.fsum(filter.costs(sums.slack / found.job.kernel.schedule.noise))
+    after = math.fsum(filter.costs(sums.limit.slack / found.job.kernel.schedule.noise))
     assert filter.worst > 1.5 * filter.limit
     assert 1e-7 * filter.limit < after < 1e-2 * filter.limit
     data = (jnp.asarray(x), jnp.asarray(y))

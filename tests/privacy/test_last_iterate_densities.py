@@ -165,7 +165,9 @@ def gradients(model, clip, label, points=POINTS):
     @jax.jit
     def at(points):
         data = (jnp.asarray(x), jnp.asarray(y))
-        batch = summed.batch(data, summed.reach(data), jnp.array([0, *[9] * 7]))  # one record, and empty places
+        batch = summed.batch(
+            data, summed.residual_threshold(data), jnp.array([0, *[9] * 7])
+        )  # one record, and empty places
         return jax.vmap(lambda point: summed(point, batch).total)(points)
 
     return np.asarray(at(jnp.asarray(points.reshape(-1, 3), jnp.float32)), float).reshape(-1, 2, 3)

@@ -141,7 +141,7 @@ class Seen:
 
     def take(self, name: str, found: Heard, silent: np.ndarray) -> None:
         """What runs on one table have shown, beside those on the silent one with the same randomness."""
-        told = np.asarray(found.told)
+        told = np.asarray(found.statistics)
         if name in ("somewhere", "other"):
             self.scores.setdefault(name, []).append(told[..., 0].sum(axis=(1, 2)))
         if name == "other":

@@ -35,7 +35,8 @@ from confide import validation
 from confide.inference import plans
 from confide.inference.posterior import NotPrivateWarning, Posterior
 from confide.mechanism import noise
-from confide.mechanism.clipping import Batch, clipped_sum
+from confide.mechanism.clipping import clipped_sum
+from confide.mechanism.per_example import Batch
 from confide.models.inputs import check_data
 from confide.models.model import Model
 from confide.validation import Refused
@@ -188,8 +189,8 @@ def leakage_test(
 
     @jax.jit
     def apart(position: jax.Array, one: tuple[jax.Array, ...], two: tuple[jax.Array, ...]) -> Any:
-        real = jnp.ones(places, bool)
-        (first, known), (second, also) = (gradients.told(position, Batch(rows, real, None)) for rows in (one, two))
+        both = (Batch(rows, jnp.ones(places, bool), None) for rows in (one, two))
+        (first, known), (second, also) = (gradients.per_example.rows(position, b, gradients.limit) for b in both)
         return jnp.where(known & also, jnp.linalg.norm(first - second, axis=1), jnp.nan)
 
     def distances(name: str, data: tuple[np.ndarray, ...], chosen: np.ndarray) -> np.ndarray:

@@ -185,8 +185,8 @@ def _rebuilt(
 def _longest(job: Job, rows: Data) -> int:
     """Which of the rows pulls hardest at the start: one that pulls not at all cannot be marked."""
     sums, data = job.gradient_sum, tuple(map(jnp.asarray, rows))
-    batch = sums.batch(data, sums.reach(data), jnp.arange(len(rows[0])))
-    return int(np.argmax(np.asarray(sums.norms(jnp.asarray(job.starts[0], jnp.float32), batch))))
+    batch = sums.batch(data, sums.residual_threshold(data), jnp.arange(len(rows[0])))
+    return int(np.argmax(np.asarray(sums.norms(jnp.asarray(job.initial_positions[0], jnp.float32), batch))))
 
 
 def in_places(rows: Data, number: int) -> Records:

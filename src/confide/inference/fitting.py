@@ -200,7 +200,7 @@ def _say(options: Fit, text: str) -> None:
 
 def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
-    scores, sums, squares, pulls = np.moveaxis(job.observations.told, 1, 0)
+    scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
     return Canaries(
         inside=inside,
         scores=scores.sum(axis=0),

@@ -52,7 +52,7 @@ class Random(NamedTuple):
     """What the steps of a block are drawn from; along a first axis where there are several chains."""
 
     key: jax.Array  # for all that is neither batch nor noise
-    gaps: jax.Array | None  # between the records of batches, (places, steps)
+    rows: jax.Array | None  # of the batches, (steps, places); None for full ones
     units: jax.Array  # noise, in grid steps
     fisher: jax.Array | None  # the same for a second sum, where one is asked for
 
@@ -95,7 +95,7 @@ class Job:
     kernel: Kernel
     parameters: MechanismParameters
     gradient_sum: ClippedSum
-    starts: np.ndarray  # (chains, parameters)
+    initial_positions: np.ndarray  # (chains, parameters)
     burn_in: int
     thin: int
     buffer: int | None  # None: full batches
@@ -117,9 +117,9 @@ class Job:
 
     @property
     def chains(self) -> int:
-        return len(self.starts)
+        return len(self.initial_positions)
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Steps in a block: decided by the sizes alone, so that the same run has the same blocks."""
         largest = max(self.buffer or 1, self.parameters.coordinates, self.second) * self.chains
@@ -169,16 +169,15 @@ class Job:
 
     def _drawn(self, random: Random, number: jax.Array) -> Drawn:
         own = jax.random.fold_in(random.key, number)
-        rows = None if random.gaps is None else batches.from_gaps(random.gaps, self.parameters.rows)
         picked = joined = None
         if self.observers.samples:
             shape = (self.block, self.observers.samples)
             bits = jax.random.bits(jax.random.fold_in(own, PICKING), shape, jnp.uint32)
             picked = (bits % np.uint32(self.parameters.n)).astype(jnp.int32)  # a bias of 2^-32 n is none here
             if not self.parameters.secure:
-                joined = gradient_distances.join(self.gradient_sum, rows, picked)
-        masks = None if self.gradient_sum.dropped is None else self._masks(random, number)
-        return Drawn(rows, random.units, random.fisher, own, picked, joined, masks)
+                joined = gradient_distances.join(self.gradient_sum, random.rows, picked)
+        masks = None if not self.gradient_sum.dropout else self._masks(random, number)
+        return Drawn(random.rows, random.units, random.fisher, own, picked, joined, masks)
 
     def _masks(self, random: Random, number: jax.Array) -> jax.Array:
         """The key of what is dropped of records, as secret as the noise.
@@ -196,12 +195,13 @@ class Job:
     ) -> Prepared:
         """The data and what is computed once from them, the limits of the filter, and the made-up records that a
         witness knows: arguments of `advance`."""
-        reach = jax.jit(self.gradient_sum.reach)(data, present)
-        return Prepared(data, reach, individual_filter.limits(self.observers.filter), known)
+        threshold = jax.jit(self.gradient_sum.residual_threshold)(data, present)
+        limits = None if self.observers.filter is None else individual_filter.limits(self.observers.filter)
+        return Prepared(data, threshold, limits, known)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
-        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.starts]
+        states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.initial_positions]
         draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
         carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, self._unobserved())
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
@@ -216,7 +216,7 @@ class Job:
         return Observed(
             distances=jnp.zeros((chains, steps, wanted.samples), jnp.float32) if wanted.samples else None,
             spent=None if wanted.filter is None else jnp.zeros((chains, self.parameters.rows), jnp.float64),
-            told=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
+            statistics=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
             heard=heard,
         )
 
@@ -230,8 +230,8 @@ class Job:
         parts = repr(
             (sums.microbatch, sums.effective_clip)
         ).encode()  # records are cut to a limit that depends on these
-        told = watched * bool(wanted) + parts * (sums.microbatch is not None)
-        return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + told).hexdigest()
+        more = watched * bool(wanted) + parts * (sums.microbatch is not None)
+        return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + more).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""
@@ -244,17 +244,17 @@ class Job:
         return every[0] if self.chains == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
 
     def _randomness(self, source: Any, chain: int, number: int) -> Random:
-        rows, gaps, fisher = self.parameters.rows, None, None
+        rows = fisher = None
         if self.buffer is not None:
-            shape, q = (self.buffer, self.block), self.parameters.sampling_probability
-            gaps = noise.draw_gaps(source, chain, number, shape, q, rows)
+            shape, q = (self.block, self.buffer), self.parameters.sampling_probability
+            rows = batches.draw_rows(source, chain, number, shape, q, self.parameters.rows)
         if self.second:
             shape, first = (self.block, self.second), number * self.block
             fisher = jnp.zeros(shape, jnp.float64)
             if np.any(self.kernel.schedule.fisher_noise[first : first + self.block] > 0):
                 fisher = noise.draw_units(source, chain, number, shape, "fisher")
         units = noise.draw_units(source, chain, number, (self.block, self.parameters.coordinates))
-        return Random(noise.key_of(source, chain), gaps, units, fisher)
+        return Random(noise.key_of(source, chain), rows, units, fisher)
 
 
 def execute(
@@ -298,11 +298,7 @@ def execute(
                 kept_at = now
         draws = np.asarray(carry.draws)
         if job.observers:
-            held = carry.observed
-            found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.told)]
-            found = [leaf[None] if job.chains == 1 and leaf is not None else leaf for leaf in found]
-            distances, spent, told = found
-            job.observations = Observations(distances, None if spent is None else spent[:, records.present], told)
+            job.observations = _observations(carry.observed, job.chains, records.present)
     if report is not None:
         report(job.steps)
     draws = draws[None] if job.chains == 1 else draws
@@ -315,6 +311,14 @@ def execute(
             "more steps so that each is smaller"
         )
     return draws
+
+
+def _observations(held: Observed, chains: int, present: np.ndarray) -> Observations:
+    """Of the records that are there, along a first axis of chains."""
+    found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.statistics)]
+    found = [leaf[None] if chains == 1 and leaf is not None else leaf for leaf in found]
+    distances, spent, statistics = found
+    return Observations(distances, None if spent is None else spent[:, present], statistics)
 
 
 def _restore(begin: Carry, stored: list[np.ndarray]) -> Carry:

@@ -2,7 +2,7 @@
 
 Every record enters every batch independently with probability q. Record by record that costs O(n) a step; the gaps
 between the chosen records are geometric, so drawing the gaps costs O(q n): with u uniform, floor(log u / log(1 - q))
-records are passed over (P[gap >= k] = (1 - q)^k). The gaps are exact (`mechanism.noise.drawn_gaps`): long ones too have
+records are passed over (P[gap >= k] = (1 - q)^k). The gaps are exact (`noise.draw_gaps`): long ones too have
 the probability that is priced.
 
 A buffer holds B rows. A draw that overflows it is cut short, and then the batch is not the one that was priced. Of two
@@ -17,10 +17,14 @@ All functions see a shard's own number of rows: Poisson sampling factorises over
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from scipy import special
 
+from confide.mechanism import noise
 from confide.validation import Refused
 
 MOST_ROWS = 2**30  # sums of two row numbers fit 32 bits
@@ -57,6 +61,13 @@ def fitting_buffer(n: int, q: float, draws: int, delta: float) -> int:
     return min(n + 1, buffer_size(n, q, OVERFLOW_SHARE * delta / draws) + 1)
 
 
+def draw_rows(source: Any, chain: int, block: int, shape: tuple[int, int], q: float, n: int) -> jax.Array:
+    """Rows of Poisson batches for a block of steps, of shape (steps, size): see `from_gaps`."""
+    steps, size = shape
+    return from_gaps(noise.draw_gaps(source, chain, block, (size, steps), q, n), n)
+
+
+@functools.partial(jax.jit, static_argnums=1)
 def from_gaps(gaps: jax.Array, n: int) -> jax.Array:
     """Rows of Poisson batches, shape (steps, size), in rising order, from gaps of at most n, of shape (size, steps).
 

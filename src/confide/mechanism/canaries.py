@@ -189,7 +189,7 @@ def _in_layers(tape: Tape, parameters: Parameters, place: jax.Array, label: jax.
     """Long by their inputs, or, in a bias, by what comes back; the bias beside a weight has one part in `LENGTH`."""
     others, *layers = parameters
     fifth = layers[1].size
-    told = LENGTH * jnp.where((place >= 0) & (place < others.size), others[jnp.clip(place, 0, others.size - 1)], 0.0)
+    score = LENGTH * jnp.where((place >= 0) & (place < others.size), others[jnp.clip(place, 0, others.size - 1)], 0.0)
     for rows in (1, 2):
         first = others.size + 2 * (rows - 1) * fifth
         in_weights, in_bias = ((place >= start) & (place < start + fifth) for start in (first, first + fifth))
@@ -197,19 +197,19 @@ def _in_layers(tape: Tape, parameters: Parameters, place: jax.Array, label: jax.
         found = tape.product(inputs, layers[2 * rows - 2], layers[2 * rows - 1])[
             :, jnp.maximum(place - first, 0) % fifth
         ]
-        told += jnp.sum(found) * jnp.where(in_weights, 1.0, jnp.where(in_bias, LENGTH / rows, 0.0))
-    return -_pull(label) * told
+        score += jnp.sum(found) * jnp.where(in_weights, 1.0, jnp.where(in_bias, LENGTH / rows, 0.0))
+    return -_pull(label) * score
 
 
 def _widen(model: Model, data: Data, narrow: Any, widen: Any, log_likelihood: Any) -> Model:
     """The model in the parameters of both: the canaries' own have a flat prior and start at 0."""
-    disperse = model.disperse
+    init = model.overdispersed_init
     example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in data)
     return replace(
         model,
         start=lambda key, _: widen(model.start(key, example)),
         log_prior=lambda parameters: model.log_prior(narrow(parameters)),
         log_likelihood=log_likelihood,
-        disperse=None if disperse is None else lambda key, parameters: widen(disperse(key, narrow(parameters))),
+        overdispersed_init=None if init is None else lambda key, parameters: widen(init(key, narrow(parameters))),
         constrain=lambda parameters: model.constrain(narrow(parameters)),
     )

@@ -58,9 +58,9 @@ def canary_scores(inner: Layer, test: CanaryTest) -> Layer:
     def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
         wide = Query(_wide(query.position, others), query.scale, _wide_root(query.preconditioner_root, others))
         noisy, observed = inner(wide, draw, observed)
-        assert observed.told is not None
-        told = observed.told + test.statistics(noisy, draw.claimed)
-        return noisy[: test.first], observed._replace(told=told)
+        assert observed.statistics is not None
+        statistics = observed.statistics + test.statistics(noisy, draw.claimed)
+        return noisy[: test.first], observed._replace(statistics=statistics)
 
     return answer
 

@@ -29,14 +29,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide.mechanism.per_example import TINY, Autodiff, Batch, Sum, column, most, once, row_norms
+from confide.mechanism.sum_rounding import Limit
 from confide.models.tapes import Layered, Product, Tape, discover
 
 LARGE = 2**18  # weights of a layer whose gradients are not held
-TINY = 1e-30  # single precision has nothing to tell below
 AT_ONCE = 2**20  # numbers that a microbatch should hold, to stay near the processor
 
 
-class Told(NamedTuple):
+class Measurements(NamedTuple):
     """What one pass over a batch tells: per product either its gradients or what they follow from."""
 
     parts: list[tuple[jax.Array, ...]]
@@ -45,7 +46,9 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ghosts:
+class GhostNorms(Autodiff):
+    """A network, whose layers tell the norms of the gradients before any gradient is made."""
+
     layered: Layered
     unravel: Callable[[jax.Array], Any]
     products: tuple[Product, ...]
@@ -54,7 +57,18 @@ class Ghosts:
     def known(self) -> frozenset[int]:
         return frozenset(place for each in self.products for place in (each.weights, each.bias) if place is not None)
 
-    def told(self, position: jax.Array, arrays: tuple[jax.Array, ...], keys: jax.Array | None) -> Told:
+    def total(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> Sum:
+        found = self.measure(position, batch.arrays, self.keys(batch, key))
+        finite = jnp.isfinite(found.norms)
+        scale = jnp.minimum(1.0, most(batch, limit) / jnp.maximum(found.norms, TINY))
+        scale = jnp.where(finite & batch.real, scale, 0.0)
+        return Sum(self.weighted_sum(position, found, scale, limit.double), jnp.sum(batch.real & ~finite))
+
+    def norms(self, position: jax.Array, batch: Batch, limit: Limit) -> jax.Array:
+        norms = self.measure(position, batch.arrays, None).norms
+        return jnp.where(batch.real & jnp.isfinite(norms), jnp.minimum(norms, most(batch, limit)), 0.0)
+
+    def measure(self, position: jax.Array, arrays: tuple[jax.Array, ...], keys: jax.Array | None) -> Measurements:
         (signals, gradients), rows = once(lambda here: self._passed(here, arrays, keys), position)
         parts, norms = [], []
         for each, row, signal in zip(self.products, rows, signals, strict=True):
@@ -63,7 +77,7 @@ class Ghosts:
             norms.append(norm)
         others = [gradients[place] for place in sorted(gradients)]
         norms += [row_norms(gradient.reshape(len(gradient), -1)) for gradient in others]
-        return Told(parts, others, row_norms(jnp.stack(norms, axis=1)))
+        return Measurements(parts, others, row_norms(jnp.stack(norms, axis=1)))
 
     def _passed(self, position: jax.Array, arrays: tuple[jax.Array, ...], keys: jax.Array | None) -> Any:
         """One pass forwards and backwards: ((signals, gradients of all other parameters), what goes into products)."""
@@ -80,7 +94,7 @@ class Ghosts:
         every = jax.vmap(jax.grad(loss, argnums=(0, 1), has_aux=True), of_records)
         return every(taps, own, keys, *arrays)
 
-    def weighted(self, position: jax.Array, told: Told, weights: jax.Array, double: bool) -> jax.Array:
+    def weighted_sum(self, position: jax.Array, found: Measurements, weights: jax.Array, double: bool) -> jax.Array:
         """The flat sum of the gradients, each with its weight; those of weight 0 may hold anything."""
         leaves = jax.tree.leaves(self.unravel(position))
         kept = weights > 0
@@ -89,37 +103,18 @@ class Ghosts:
             return jnp.where(column(kept, part), part, 0.0)
 
         sums: dict[int, jax.Array] = {}
-        for each, part in zip(self.products, told.parts, strict=True):
+        for each, part in zip(self.products, found.parts, strict=True):
             matrix, bias = _sum_layers(each, tuple(map(real, part)), weights, double)
             sums[each.weights] = each.as_leaf(matrix, leaves[each.weights].shape)
             if each.bias is not None:
                 sums[each.bias] = bias
         others = [place for place in range(len(leaves)) if place not in self.known]
-        for place, gradient in zip(others, told.own, strict=True):
+        for place, gradient in zip(others, found.own, strict=True):
             sums[place] = _times(weights, real(gradient), double)
         with jax.enable_x64(True):
             flat = [sums[place].ravel() for place in range(len(leaves))]
             wide = jnp.result_type(*flat)
             return jnp.concatenate([leaf.astype(wide) for leaf in flat])
-
-
-def once(compute: Callable[[jax.Array], Any], position: jax.Array) -> Any:
-    """What is computed at a position, as buffers: whoever uses the results uses the very same numbers.
-
-    A compiler may copy cheap arithmetic into each of its uses and contract products and sums otherwise in each, and a
-    barrier does not keep it from that on every backend. The results of a loop are buffers. How often this one runs is
-    not known when it is compiled (once, unless a parameter is not finite), nor that the position does not change in
-    it, so that it is neither unrolled nor are its contents moved out. The position must not be a constant of the
-    program, which would tell: in a run it is the state of a chain.
-    """
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute, position))
-    trips = 1 + (~jnp.isfinite(position.ravel()[0])).astype(jnp.int32)
-
-    def body(number: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
-        here, _ = carry
-        return jnp.where(number < 2, here, here + 1), compute(here)
-
-    return jax.lax.fori_loop(0, trips, body, (position, nothing))[1]
 
 
 def microbatch(products: tuple[Product, ...], size: int) -> int:
@@ -130,15 +125,21 @@ def microbatch(products: tuple[Product, ...], size: int) -> int:
     return int(np.clip(AT_ONCE // max(1, held + max(0, size - known)) // 8 * 8, 8, 256))
 
 
-def ghosts(
-    layered: Layered | None, unravel: Callable[[jax.Array], Any], size: int, example: tuple[Any, ...]
-) -> Ghosts | None:
-    """None where no layer is known; `example` has the shapes of one record."""
-    if layered is None:
-        return None
+def ghost_norms(
+    record: Autodiff, layered: Layered, unravel: Callable[[jax.Array], Any], size: int, example: tuple[Any, ...]
+) -> GhostNorms | None:
+    """None where no layer is known; `record` differentiates one at a time, and `example` has the shapes of one."""
     parameters = jax.eval_shape(unravel, jax.ShapeDtypeStruct((size,), np.float32))
     products = discover(layered, parameters, example)
-    return Ghosts(layered=layered, unravel=unravel, products=products) if products else None
+    if not products:
+        return None
+    return GhostNorms(
+        log_likelihood=record.log_likelihood,
+        dropped=record.dropped,
+        layered=layered,
+        unravel=unravel,
+        products=products,
+    )
 
 
 def _large(each: Product) -> bool:
@@ -201,19 +202,3 @@ def _times(weights: jax.Array, values: jax.Array, double: bool) -> jax.Array:
         return jnp.tensordot(weights, values, (0, 0))
     with jax.enable_x64(True):
         return jnp.tensordot(weights.astype(jnp.float64), values.astype(jnp.float64), (0, 0))
-
-
-def row_norms(rows: jax.Array) -> jax.Array:
-    """Norm of every row, by way of its largest entry: squares would vanish below 1e-19 and overflow above 1e19.
-
-    Infinite above 1e30, where the inverse of the largest entry might be rounded to zero.
-    """
-    if rows.ndim == 1:
-        return jnp.abs(rows)
-    largest = jnp.maximum(jnp.max(jnp.abs(rows), axis=1), TINY)
-    norms = largest * jnp.sqrt(jnp.sum(jnp.square(rows / largest[:, None]), axis=1))
-    return jnp.where(largest < 1 / TINY, norms, jnp.inf)
-
-
-def column(values: jax.Array, like: jax.Array) -> jax.Array:
-    return values.reshape(-1, *[1] * (like.ndim - 1))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from confide.mechanism.clipping import ClippedSum
+from confide.mechanism.clipping import CHUNK, ClippedSum, single_precision, whole_chunks
 from confide.mechanism.kernel import Query
 from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 from confide.mechanism.noise import Rounding
@@ -35,11 +35,24 @@ class Limits(NamedTuple):
         return jnp.where(ratios <= self.spacing * (KNOTS - 1) * (1 + 1e-12), low + (high - low) * share, jnp.inf)
 
 
-def limits(filter: Filter | None) -> Limits | None:
-    if filter is None:
-        return None
+def limits(filter: Filter) -> Limits:
     spacing = filter.largest / (KNOTS - 1)
     return Limits(*map(jnp.asarray, (filter.limit, filter.worst, spacing, filter.table)))
+
+
+def every_norm(sums: ClippedSum, position: jax.Array, prepared: Prepared, root: jax.Array | None) -> jax.Array:
+    """The norm of what every record contributes, chunk by chunk."""
+    data, n = prepared.data, prepared.data[0].shape[0]
+    size = min(sums.microbatch or CHUNK, whole_chunks(n))
+
+    def more(index: jax.Array, norms: jax.Array) -> jax.Array:
+        start = jnp.minimum(index * size, max(0, n - size))
+        with single_precision():
+            rows = start + jnp.arange(size, dtype=jnp.int32)
+            found = sums.norms(position, sums.batch(data, prepared.residual_threshold, rows), root)
+        return jax.lax.dynamic_update_slice_in_dim(norms, found, start, 0)
+
+    return jax.lax.fori_loop(0, -(-n // size), more, jnp.zeros(max(n, size), jnp.float32))[:n]
 
 
 def charge(
@@ -57,11 +70,11 @@ def charge(
     in the square of the ratio and 0 at 0, so those of slack are at most (slack / clip)^2 of those of the clip.
     """
     limits = prepared.limits
-    norms = sums.every_norm(query.position, prepared.data, prepared.reach, query.preconditioner_root)
-    moved = jnp.minimum(norms.astype(jnp.float64) * (1 + ROUNDING) + sums.slack, sums.clip)
+    norms = every_norm(sums, query.position, prepared, query.preconditioner_root)
+    moved = jnp.minimum(norms.astype(jnp.float64) * (1 + ROUNDING) + sums.limit.slack, sums.clip)
     moved = moved + query.scale * rounding.lost(query.position.size)
     after = spent + limits.costs(moved / query.scale)
-    reserve = limits.worst * (sums.slack / sums.clip) ** 2
+    reserve = limits.worst * (sums.limit.slack / sums.clip) ** 2
     within = after <= limits.limit - reserve
     return jnp.where(within, norms, jnp.float32(0)), jnp.where(within, after, limits.limit)
 

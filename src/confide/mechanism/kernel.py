@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -116,10 +117,14 @@ class MechanismParameters:
         """Of records."""
         return self.n * self.sampling_probability
 
+    @cached_property
+    def mean_gradient(self) -> Callable[[jax.Array, jax.Array], jax.Array]:
+        """(position, noisy sum there) -> gradient of the negative log posterior over the number of records.
 
-def mean_gradient(parameters: MechanismParameters, position: jax.Array, noisy: jax.Array) -> jax.Array:
-    """Of the negative log posterior over the number of records, from the noisy sum at the position."""
-    return parameters.prior(position) / parameters.n + noisy / parameters.expected_batch
+        A program of its own, so that it is traced once: where a run is planned.
+        """
+        prior, n, batch = self.prior, self.n, self.expected_batch
+        return jax.jit(lambda position, noisy: prior(position) / n + noisy / batch)
 
 
 def langevin_noise(

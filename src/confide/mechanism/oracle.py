@@ -1,6 +1,8 @@
 """The oracle: all that a step can learn about the records is its answers, noisy sums over the batch of the step.
 
-It is built once for a compiled program, by wrapping layers (`mechanism.layers`) from the inside out:
+It is built once for a compiled program, by wrapping layers (`mechanism.layers`) from the inside out. The innermost sums
+clipped gradients over the batch, or contributions that are rounded one by one; what is outside of the noise sees noisy
+sums alone.
 
 | layer                                         | knows                                                    |
 |-----------------------------------------------|----------------------------------------------------------|
@@ -24,22 +26,13 @@ import numpy as np
 
 from confide.mechanism import noise
 from confide.mechanism.canary_scores import CanaryTest, canary_scores
-from confide.mechanism.clipping import Batch, ClippedSum
+from confide.mechanism.clipping import GLM, ClippedSum, single_precision
 from confide.mechanism.gradient_distances import gradient_distances
 from confide.mechanism.individual_filter import individual_filter
 from confide.mechanism.kernel import FisherQuery, FullBatchStep, Kernel, Query, Schedule, State
-from confide.mechanism.layers import (
-    Draw,
-    Layer,
-    Observed,
-    Prepared,
-    clipped_sum,
-    gaussian,
-    in_single,
-    rounded_contributions,
-    single_precision,
-)
+from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 from confide.mechanism.noise import Rounding
+from confide.mechanism.per_example import Batch, column
 from confide.mechanism.witness import Witness, heard_by
 from confide.privacy.accountants.individual import Filter
 
@@ -59,11 +52,11 @@ class Observers:
 
 
 class Observations(NamedTuple):
-    """What observers hold of a whole run; private, but for what is told of canaries."""
+    """What observers hold of a whole run; private, but for the statistics of canaries."""
 
     distances: np.ndarray | None  # (chains, steps, samples)
     spent: np.ndarray | None  # (chains, records)
-    told: np.ndarray | None = None  # (chains, 4, canaries): see `CanaryTest.statistics`
+    statistics: np.ndarray | None = None  # (chains, 4, canaries): see `CanaryTest.statistics`
 
 
 class Oracle(NamedTuple):
@@ -111,16 +104,75 @@ def step(
     return kernel.update(state, memo, noisy, control, t), observed
 
 
+def in_single(query: Query) -> Query:
+    """The query as the model's own functions see it; the noise stays in double precision."""
+    root = query.preconditioner_root
+    return Query(query.position.astype(jnp.float32), query.scale, None if root is None else root.astype(jnp.float32))
+
+
+def clipped_sum(sums: ClippedSum, prepared: Prepared) -> Layer:
+    """The sum over the batch."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        def found(batch: Batch) -> jax.Array:
+            with single_precision():
+                return sums(query.position, batch, query.preconditioner_root, draw.masks).total
+
+        return sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed), observed
+
+    return answer
+
+
+def rounded_contributions(sums: ClippedSum, prepared: Prepared) -> Layer:
+    """The sum of what every record contributes, rounded to the grid by itself: an integer, exactly."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        def found(batch: Batch) -> jax.Array:
+            with single_precision():
+                rows = sums.contributions(query.position, batch, query.preconditioner_root, draw.masks)
+            return noise.whole(rows, query.scale)
+
+        return sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed), observed
+
+    return answer
+
+
+def gaussian(inner: Layer, add: Callable[[jax.Array, Any, jax.Array], jax.Array]) -> Layer:
+    """The inner sum with the noise of the step, of the standard deviation that the query names."""
+
+    def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
+        total, observed = inner(query, draw, observed)
+        return add(total, query.scale, draw.units), observed
+
+    return answer
+
+
 def full_batch_step(sums: ClippedSum, prepared: Prepared) -> Callable[[FullBatchStep, Draw], jax.Array]:
     def answer(query: FullBatchStep, draw: Draw) -> jax.Array:
         def found(batch: Batch) -> jax.Array:
-            return sums.in_double(query.position, batch)
+            return sum_in_double(sums, query.position, batch)
 
-        total = sums.over(prepared.data, prepared.reach, None, found)
+        total = sums.over(prepared.data, prepared.residual_threshold, None, found)
         mean = query.position - query.step_size * (query.pull + total)
         return noise.add_noise(mean, query.scale, draw.units)
 
     return answer
+
+
+def sum_in_double(sums: ClippedSum, position: jax.Array, batch: Batch) -> jax.Array:
+    """The clipped sum of one chunk of a linear model, from the scores on in double precision.
+
+    Several scores of a record are not cut: their gradients are bounded by the norm of the rows.
+    """
+    glm = sums.per_example
+    assert isinstance(glm, GLM)
+    inputs, labels = (array.astype(jnp.float64) for array in batch.arrays)
+    inputs, residual = glm.residuals(position, batch._replace(arrays=(inputs, labels)))
+    if batch.residual_threshold is not None and residual.ndim == 1:
+        threshold = batch.residual_threshold.astype(jnp.float64)
+        residual = jnp.clip(residual, -threshold, threshold)
+    residual = jnp.where(column(batch.real, residual), residual, 0.0)
+    return jnp.tensordot(inputs, residual, (0, 0)).ravel()
 
 
 def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw], jax.Array]:
@@ -130,7 +182,7 @@ def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw]
     made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm: of variance
     scale^2 on the diagonal, and half of it beside. Each entry has the grid of its own noise, so that rounding by a
     step in each of d (d + 1) / 2 entries is as long as if all were on the diagonal. Gradients are cut to a limit L
-    with L (1 + r) <= clip, r the rounding of a sum of so many rows (`mechanism.clipping`), so that L^2 (1 + r), of
+    with L (1 + r) <= clip, r the rounding of a sum of so many rows (`mechanism.sum_rounding`), so that L^2 (1 + r), of
     products summed in double precision, is at most clip^2.
     """
 
@@ -143,7 +195,7 @@ def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw]
             double = rows.astype(jnp.float64)
             return double.T @ double
 
-        total: Any = sums.over(prepared.data, prepared.reach, draw.rows, products)
+        total: Any = sums.over(prepared.data, prepared.residual_threshold, draw.rows, products)
         if draw.fisher_units is None:  # without a guarantee it is taken as it is
             return total
         upper = np.triu_indices(total.shape[0])

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from confide.mechanism.clipping import ClippedSum
+from confide.mechanism.clipping import ClippedSum, single_precision
 from confide.mechanism.kernel import Query
-from confide.mechanism.layers import Draw, Layer, Observed, Prepared, single_precision
+from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 
 
 class Heard(NamedTuple):
     """What a witness has heard of a run on made-up tables."""
 
-    told: jax.Array  # (steps, 3): score, length of the record's contribution, of the one that it is replaced by
+    statistics: jax.Array  # (steps, 3): score, length of the record's contribution, of the one that it is replaced by
     sums: jax.Array  # (observed steps, parameters): noisy sums, in units of the noise that is claimed
 
 
@@ -53,11 +53,11 @@ def heard_by(inner: Layer, witness: Witness, sums: ClippedSum, prepared: Prepare
         known, so_far = prepared.known, observed.heard
         assert known is not None
         with single_precision():
-            both = sums.batch(known, sums.reach(known), jnp.arange(2, dtype=jnp.int32))
+            both = sums.batch(known, sums.residual_threshold(known), jnp.arange(2, dtype=jnp.int32))
             contributions = sums.contributions(query.position, both, query.preconditioner_root)
-        told = witness.statistics(noisy, draw.claimed, contributions)
+        statistics = witness.statistics(noisy, draw.claimed, contributions)
         kept = jnp.minimum(draw.t, so_far.sums.shape[0] - 1)
-        heard = Heard(so_far.told.at[draw.t].set(told), so_far.sums.at[kept].set(noisy / draw.claimed))
+        heard = Heard(so_far.statistics.at[draw.t].set(statistics), so_far.sums.at[kept].set(noisy / draw.claimed))
         return noisy, observed._replace(heard=heard)
 
     return answer

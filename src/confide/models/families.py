@@ -62,6 +62,9 @@ class Logistic(Family):
     def predict(self, s: Array) -> Array:
         return _library(s).stack([_sigmoid(-s), _sigmoid(s)], axis=-1)
 
+    def residual(self, s: Array, y: Array) -> Array:
+        return self.mean(s) - y
+
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 4
 
@@ -72,9 +75,9 @@ class Logistic(Family):
     def log_likelihood_bound(self, score: float) -> float:
         return float(np.logaddexp(0.0, score))
 
-    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        odds = np.log(reach) - np.log1p(-np.minimum(reach, 1.0))
-        end = np.where(reach < 1, odds, np.inf)
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        odds = np.log(threshold) - np.log1p(-np.minimum(threshold, 1.0))
+        end = np.where(threshold < 1, odds, np.inf)
         return np.where(y > 0.5, -end, -np.inf), np.where(y > 0.5, np.inf, end)
 
 
@@ -171,8 +174,8 @@ class Gaussian(Family):
         """Two standard deviations."""
         return 2.0 / self.noise_scale
 
-    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        half = reach * self.noise_scale**2
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        half = threshold * self.noise_scale**2
         return y - half, y + half
 
 
@@ -214,6 +217,9 @@ class Poisson(Family):
     def simulate(self, key: jax.Array, s: jax.Array) -> jax.Array:
         return jax.random.poisson(key, self.mean(s))
 
+    def residual(self, s: Array, y: Array) -> Array:
+        return self.mean(s) - y
+
     def information(self, s: Array) -> Array:
         return _library(s).where(s < self._ceiling, self.mean(s), 0.0)
 
@@ -230,12 +236,12 @@ class Poisson(Family):
     def residual_scale(self) -> float:
         return self._largest**0.5
 
-    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        low = np.where(y > reach, np.log(y - reach), -np.inf)
-        return low, np.where(y + reach < self._largest, np.log(y + reach), np.inf)
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = np.where(y > threshold, np.log(y - threshold), -np.inf)
+        return low, np.where(y + threshold < self._largest, np.log(y + threshold), np.inf)
 
-    def cut_outcome(self, y: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        return np.minimum(y, self._largest + reach)
+    def cut_outcome(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+        return np.minimum(y, self._largest + threshold)
 
 
 @dataclass(frozen=True)
@@ -301,10 +307,10 @@ class NegativeBinomial(Family):
     def residual_scale(self) -> float:
         return self._size**0.5
 
-    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         size = self._size
-        low = np.where(y > reach, np.log(size * (y - reach) / (size + reach)), -np.inf)
-        return low, np.where(reach < size, np.log(size * (y + reach) / (size - reach)), np.inf)
+        low = np.where(y > threshold, np.log(size * (y - threshold) / (size + threshold)), -np.inf)
+        return low, np.where(threshold < size, np.log(size * (y + threshold) / (size - threshold)), np.inf)
 
 
 FAMILIES: tuple[type[Family], ...] = (Logistic, Softmax, Gaussian, Poisson, NegativeBinomial)

@@ -83,7 +83,7 @@ class Family:
 
     def residual(self, s: Array, y: Array) -> Array:
         """The first derivative, for many records at once."""
-        return self.mean(s) - y
+        raise NotImplementedError
 
     def information(self, s: Array) -> Array:
         """Fisher's, of a score: E r^2 given s. Of several scores its matrix is diag v - v v^T, and this is v."""
@@ -123,10 +123,10 @@ class Family:
         """The most that |log likelihood| can be for scores within this norm; infinite where outcomes are unbounded."""
         return math.inf
 
-    def uncut_scores(self, y: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Between which scores |r| <= reach; for one score a record."""
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Between which scores |r| is at most the threshold; for one score a record."""
         raise NotImplementedError
 
-    def cut_outcome(self, y: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        """The outcomes, with one that is cut to the reach at every score replaced by a smaller one that is too."""
+    def cut_outcome(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+        """The outcomes, with one that is cut to the threshold at every score replaced by a smaller one that is too."""
         return y

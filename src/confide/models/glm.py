@@ -74,7 +74,7 @@ def regression(
             intercept=intercept,
             norm_bound=norm_bound,
         ),
-        disperse=priors.prior_draw(prior, prior_scale),
+        overdispersed_init=priors.prior_draw(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )
 

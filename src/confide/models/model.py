@@ -45,8 +45,8 @@ class Model:
 
     Attributes:
         start: (key, one-row example arrays) -> starting parameters. It sees the shape of the data, never the data.
-        disperse: (key, starting parameters) -> others, far enough apart for several chains to show whether they have
-            met; None where `start` is random already, or nothing is known of the prior.
+        overdispersed_init: (key, starting parameters) -> others, far enough apart for several chains to show whether
+            they have met; None where `start` is random already, or nothing is known of the prior.
         log_likelihood: (parameters, *example) -> log density of one record.
         predict: (parameters, X) -> one row of class probabilities (or one mean) for each row of X.
         simulate: (key, parameters, X) -> an outcome for each row of X.
@@ -78,7 +78,7 @@ class Model:
     family: Family | None = None
     linear: Linear | None = None
     layered: Layered | None = None
-    disperse: Callable[[jax.Array, Parameters], Parameters] | None = None
+    overdispersed_init: Callable[[jax.Array, Parameters], Parameters] | None = None
     settings: dict[str, Any] | None = field(default=None)
 
 

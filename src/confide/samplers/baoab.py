@@ -49,7 +49,6 @@ from confide.mechanism.kernel import (
     Schedule,
     gaussian_event,
     langevin_noise,
-    mean_gradient,
 )
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 
@@ -90,7 +89,7 @@ def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndar
         return Query(halfway, control.noise), halfway
 
     def update(state: State, halfway: jax.Array, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
-        momentum = state.momentum - control.step_size * mean_gradient(parameters, halfway, noisy)
+        momentum = state.momentum - control.step_size * parameters.mean_gradient(halfway, noisy)
         return State(halfway + momentum / 2, (1 - friction) * momentum)
 
     return Kernel(init, query, update, schedule, lambda: gaussian_event(parameters, schedule))

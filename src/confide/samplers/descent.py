@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event, mean_gradient
+from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event
 from confide.samplers.sampler import LARGEST, Decay, Sampler, schedule_of
 from confide.validation import Refused
 
@@ -238,7 +238,7 @@ def _heavy_ball(sampler: Sampler, parameters: MechanismParameters, rates: np.nda
     def update(
         state: HeavyBall, moved: jax.Array | None, noisy: jax.Array, control: Schedule, t: jax.Array
     ) -> HeavyBall:
-        gradient = mean_gradient(parameters, state.iterate, noisy)
+        gradient = parameters.mean_gradient(state.iterate, noisy)
         velocity = momentum * state.velocity + (gradient if moved is None else gradient * moved)
         iterate = state.iterate - control.step_size * velocity
         return HeavyBall(keep_iterate(state.position, iterate, t, steps, average), iterate, velocity)
@@ -259,7 +259,7 @@ def _adam(sampler: Sampler, parameters: MechanismParameters, rates: np.ndarray) 
         return Query(state.iterate, control.noise), None
 
     def update(state: AdamState, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> AdamState:
-        gradient = mean_gradient(parameters, state.iterate, noisy)
+        gradient = parameters.mean_gradient(state.iterate, noisy)
         known = jnp.square(control.noise / parameters.expected_batch) if options["corrected"] else 0.0
         moments, direction = state.moments.after(gradient, t, options["mean_decay"], options["square_decay"], known)
         iterate = state.iterate - control.step_size * direction

@@ -24,7 +24,6 @@ from confide.mechanism.kernel import (
     Schedule,
     gaussian_event,
     langevin_noise,
-    mean_gradient,
 )
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.sgld import ask_here
@@ -68,7 +67,7 @@ def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndar
         return State(position, jnp.zeros_like(position))
 
     def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
-        drift = mean_gradient(parameters, state.position, noisy)
+        drift = parameters.mean_gradient(state.position, noisy)
         momentum = (1 - friction) * state.momentum - control.step_size * drift
         return State(state.position + momentum, momentum)
 

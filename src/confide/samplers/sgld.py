@@ -20,7 +20,6 @@ from confide.mechanism.kernel import (
     Schedule,
     gaussian_event,
     langevin_noise,
-    mean_gradient,
 )
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 
@@ -47,7 +46,7 @@ def langevin(parameters: MechanismParameters, schedule: Schedule) -> Kernel:
     """The update rule for any noise of the schedule's."""
 
     def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
-        return State(state.position - control.step_size * mean_gradient(parameters, state.position, noisy))
+        return State(state.position - control.step_size * parameters.mean_gradient(state.position, noisy))
 
     return Kernel(State, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))
 

@@ -26,7 +26,6 @@ from confide.mechanism.kernel import (
     Schedule,
     gaussian_event,
     langevin_noise,
-    mean_gradient,
 )
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.sgld import ask_here
@@ -60,7 +59,7 @@ def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndar
         return State(position, jnp.zeros_like(position), jnp.asarray(injected, position.dtype))
 
     def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
-        drift = mean_gradient(parameters, state.position, noisy)
+        drift = parameters.mean_gradient(state.position, noisy)
         momentum = (1 - state.friction) * state.momentum - control.step_size * drift
         wanted = control.step_size * sampler.temperature / parameters.n
         heat = (1 - state.friction / 2) * jnp.mean(jnp.square(momentum)) - wanted

@@ -57,7 +57,7 @@ class Relay:
         job, before = self.then, self.first.steps
         if resumed is None or resumed.block == 0:
             starts = self.first.execute(data, noise.separate(key, "first"), resumed=resumed, report=report)
-            job = replace(job, starts=starts[:, -1].astype(np.float64))
+            job = replace(job, initial_positions=starts[:, -1].astype(np.float64))
             if resumed is not None:
                 resumed = resumed._replace(arrays=job.first_state())
 

@@ -110,7 +110,7 @@ def make_plan(
         kernel=kernel(parameters, course.sizes, temperature, scale, lambda: course.event),
         parameters=parameters,
         gradient_sum=clipped_sum(model, parameters.clip, unravel, records.places),
-        starts=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
+        initial_positions=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
         burn_in=course.sizes.size - draws * course.gap,
         thin=course.gap,
         buffer=None,

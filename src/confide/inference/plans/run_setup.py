@@ -35,7 +35,7 @@ class RunSetup(NamedTuple):
     model: Model
     parameters: MechanismParameters
     unravel: Callable[[Any], Any]
-    starts: np.ndarray
+    initial_positions: np.ndarray
     steps: int
     burn_in: int
     thin: int
@@ -52,7 +52,7 @@ def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: ja
     most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))
     burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
     check_likelihood(model, records, flat, unravel)
-    starts = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
+    initial_positions = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
     rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
 
     def log_prior(own: jax.Array) -> jax.Array:
@@ -71,12 +71,24 @@ def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: ja
         sampling_probability=batch / n,
         clip=clip,
         dimension=size,
-        prior=prior,
+        prior=jax.jit(prior),
         rounding=rounding,
         canary_rows=canaries,
         canary_coordinates=flat.size - size,
     )
-    return RunSetup(model, parameters, unravel, np.stack(starts), steps, burn_in, thin)
+    _check_prior(parameters, initial_positions)
+    return RunSetup(model, parameters, unravel, np.stack(initial_positions), steps, burn_in, thin)
+
+
+def _check_prior(parameters: MechanismParameters, initial_positions: list[np.ndarray]) -> None:
+    """A chain that starts where the prior has no gradient would be lost with all that it was charged."""
+    with jax.enable_x64(True):
+        for start in initial_positions:
+            gradient = parameters.mean_gradient(jnp.asarray(start), jnp.zeros(parameters.dimension))
+            if not np.all(np.isfinite(gradient)):
+                raise Refused(
+                    "the gradient of log_prior is not finite where a chain starts: give a start at which it is"
+                )
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:
@@ -115,7 +127,7 @@ def build_job(
             example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
             at_a_time=microbatch,
         ),
-        starts=setup.starts,
+        initial_positions=setup.initial_positions,
         burn_in=setup.burn_in,
         thin=setup.thin,
         buffer=buffer,
@@ -129,5 +141,5 @@ def gentle_step(setup: RunSetup, data: tuple[np.ndarray, ...]) -> float:
     some = tuple(jnp.asarray(array[:few]) for array in data)
     gradient = jax.grad(lambda flat, *row: setup.model.log_likelihood(setup.unravel(flat), *row))
     every = jax.vmap(gradient, (None, *[0] * len(some)))
-    found = np.asarray(every(jnp.asarray(setup.starts[0], jnp.float32), *some), np.float64)
+    found = np.asarray(every(jnp.asarray(setup.initial_positions[0], jnp.float32), *some), np.float64)
     return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))

@@ -84,6 +84,6 @@ def start(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: in
     """Where a chain begins. Several begin apart: what they have not learnt then shows as disagreement between them,
     and their draws together are as wide as the prior where the data have not spoken."""
     flat, unravel = unraveller(model, data, key)
-    if chains == 1 or model.disperse is None:
+    if chains == 1 or model.overdispersed_init is None:
         return flat
-    return ravel_pytree(model.disperse(noise.derive_key(key, "disperse"), unravel(flat)))[0]
+    return ravel_pytree(model.overdispersed_init(noise.derive_key(key, "disperse"), unravel(flat)))[0]

@@ -69,7 +69,7 @@ def _private(
     steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
     setup = run_setup(model, records, asked, _clip(budget, sampler, asked, steps, records.number), key)
     parameters, own = setup.parameters, records.arrays if asked.canaries is None else asked.canaries.original
-    sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.starts[0])
+    sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.initial_positions[0])
     buffer, overflowing = _buffer(parameters, steps, chains, budget)
     reserved = 0.0 if overflowing is None else overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
@@ -240,10 +240,10 @@ def plain(
     kept = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
     setup = run_setup(model, as_records(data), kept, math.inf, key)
     parameters, steps = setup.parameters, setup.steps
-    sampler = sampler.bind(model, data, parameters.n, setup.starts[0])
+    sampler = sampler.bind(model, data, parameters.n, setup.initial_positions[0])
     sizes = sampler.gentle_sizes(parameters, steps, lambda: gentle_step(setup, data))
     q = parameters.sampling_probability
-    rare = 1e-12 / (steps * len(setup.starts))
+    rare = 1e-12 / (steps * len(setup.initial_positions))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
     job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
     plan = describe(model, sampler, job) | sampler.describe(asked.draws)

@@ -1,0 +1,163 @@
+"""The clipped gradients of single records, of any model: each is computed, measured, cut, and added up.
+
+Generalised linear models (`clipping.GLM`) and networks (`ghost_norms`) have shorter ways to the same sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from confide.mechanism.sum_rounding import Limit
+
+TINY = 1e-30  # single precision has nothing to tell below
+
+
+class Sum(NamedTuple):
+    total: jax.Array
+    ignored: jax.Array  # number of records whose gradient was not finite; private
+
+
+class Batch(NamedTuple):
+    """The rows of a batch and which of them are real."""
+
+    arrays: tuple[jax.Array, ...]
+    real: jax.Array
+    residual_threshold: jax.Array | None  # limit / ||x||, for linear models; 1 for others
+    allowed: jax.Array | None = None  # norm that each record may have, where that is not the same for all
+    places: jax.Array | None = None  # among all rows
+
+
+class PerExample:
+    """How the clipped gradients of the records of one batch are found and summed; by itself, from each gradient."""
+
+    def gradients(self, position: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+        """Of every record, shape (rows, parameters)."""
+        raise NotImplementedError
+
+    def residual_threshold(self, data: tuple[jax.Array, ...], limit: Limit) -> jax.Array | None:
+        return None
+
+    def total(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> Sum:
+        return self.sum_rows(position, batch, limit, None, key)
+
+    def norms(self, position: jax.Array, batch: Batch, limit: Limit) -> jax.Array:
+        return row_norms(self.rows(position, batch, limit)[0])
+
+    def sum_rows(
+        self, position: jax.Array, batch: Batch, limit: Limit, root: jax.Array | None, key: jax.Array | None
+    ) -> Sum:
+        rows, finite = self.rows(position, batch, limit, root, key)
+        if not limit.double:
+            return Sum(jnp.sum(rows, axis=0), jnp.sum(~finite))
+        with jax.enable_x64(True):
+            return Sum(jnp.sum(rows.astype(jnp.float64), axis=0), jnp.sum(~finite))
+
+    def rows(
+        self,
+        position: jax.Array,
+        batch: Batch,
+        limit: Limit,
+        root: jax.Array | None = None,
+        key: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
+
+        def looked_at(position: jax.Array) -> tuple[jax.Array, jax.Array]:
+            gradients = jnp.where(batch.real[:, None], self.gradients(position, batch, key), 0.0)
+            finite = jnp.all(jnp.isfinite(gradients), axis=1)
+            seen = jnp.where(finite[:, None], gradients, 0.0)
+            if root is not None:
+                seen = seen * root if root.ndim == 1 else seen @ root
+            return seen, finite
+
+        seen, finite = once(looked_at, position)
+        if math.isinf(limit.norm):
+            return seen, finite
+        norms = row_norms(seen)
+        scale = jnp.minimum(1.0, most(batch, limit) / jnp.maximum(norms, TINY))
+        return jnp.where(jnp.isfinite(norms)[:, None], seen, 0.0) * scale[:, None], finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autodiff(PerExample):
+    """Of a log likelihood of one record, which is differentiated record by record."""
+
+    log_likelihood: Callable[..., jax.Array]  # (flat parameters, *example)
+    dropped: Callable[..., jax.Array] | None = None  # (flat parameters, key of the record, *example), with dropout
+
+    def gradients(self, position: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+        return -self.every(jax.grad, position, batch, self.keys(batch, key))
+
+    def every(self, of: Callable[..., Any], position: jax.Array, batch: Batch, keys: jax.Array | None) -> jax.Array:
+        """A function made of the log likelihood, for every record."""
+        if keys is None or self.dropped is None:
+            return jax.vmap(of(self.log_likelihood), (None, *[0] * len(batch.arrays)))(position, *batch.arrays)
+        return jax.vmap(of(self.dropped), (None, 0, *[0] * len(batch.arrays)))(position, keys, *batch.arrays)
+
+    def keys(self, batch: Batch, key: jax.Array | None) -> jax.Array | None:
+        """One for each record, of this step."""
+        if self.dropped is None or key is None:
+            return None
+        assert batch.places is not None
+        return jax.vmap(jax.random.fold_in, (None, 0))(key, batch.places)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unclipped(Autodiff):
+    """Without a clip: one gradient of the sum, whose records of no finite loss are left out."""
+
+    def total(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> Sum:
+        keys = self.keys(batch, key)
+
+        def loss(position: jax.Array) -> jax.Array:
+            each = -self.every(lambda function: function, position, batch, keys)
+            return jnp.sum(jnp.where(batch.real & jnp.isfinite(each), each, 0.0))
+
+        return Sum(jax.grad(loss)(position), jnp.zeros((), jnp.int32))
+
+
+def most(batch: Batch, limit: Limit) -> jax.Array:
+    """What the norm of each record is cut to."""
+    norm = jnp.asarray(limit.norm, jnp.float32)
+    return norm if batch.allowed is None else jnp.minimum(norm, batch.allowed)
+
+
+def once(compute: Callable[[jax.Array], Any], position: jax.Array) -> Any:
+    """What is computed at a position, as buffers: whoever uses the results uses the very same numbers.
+
+    A compiler may copy cheap arithmetic into each of its uses and contract products and sums otherwise in each, and a
+    barrier does not keep it from that on every backend. The results of a loop are buffers. How often this one runs is
+    not known when it is compiled (once, unless a parameter is not finite), nor that the position does not change in
+    it, so that it is neither unrolled nor are its contents moved out. The position must not be a constant of the
+    program, which would tell: in a run it is the state of a chain.
+    """
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(compute, position))
+    trips = 1 + (~jnp.isfinite(position.ravel()[0])).astype(jnp.int32)
+
+    def body(number: jax.Array, carry: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        here, _ = carry
+        return jnp.where(number < 2, here, here + 1), compute(here)
+
+    return jax.lax.fori_loop(0, trips, body, (position, nothing))[1]
+
+
+def row_norms(rows: jax.Array) -> jax.Array:
+    """Norm of every row, by way of its largest entry: squares would vanish below 1e-19 and overflow above 1e19.
+
+    Infinite above 1e30, where the inverse of the largest entry might be rounded to zero.
+    """
+    if rows.ndim == 1:
+        return jnp.abs(rows)
+    largest = jnp.maximum(jnp.max(jnp.abs(rows), axis=1), TINY)
+    norms = largest * jnp.sqrt(jnp.sum(jnp.square(rows / largest[:, None]), axis=1))
+    return jnp.where(largest < 1 / TINY, norms, jnp.inf)
+
+
+def column(values: jax.Array, like: jax.Array) -> jax.Array:
+    return values.reshape(-1, *[1] * (like.ndim - 1))

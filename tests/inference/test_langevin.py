@@ -12,8 +12,7 @@ import confide
 import confide.inference.checkpoints
 import confide.models.convexity
 from confide import Refused, events
-from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.inference.plans import langevin as planning
 from confide.mechanism import noise, oracle
 from confide.mechanism.kernel import FullBatchStep
@@ -27,6 +26,7 @@ from confide.models import (
     poisson_regression,
     softmax_regression,
 )
+from confide.models.inputs import as_records
 from confide.privacy.accountants import profile
 from helpers.fits import BUDGET, ledger_of
 
@@ -54,8 +54,10 @@ def fit(model=MODELS["logistic"][0], y=Y, sampler=None, x=X, **more):
 
 def planned(name, budget=BUDGET, sampler=None, **asked):
     model, y = MODELS[name]
-    asked = Asked(**({"steps": 60} | asked))
-    return plans.make_plan(model, (X, y), budget, sampler or confide.langevin(), asked, jax.random.key(0))
+    asked = Options(**({"steps": 60} | asked))
+    return planning.make_plan(
+        model, as_records((X, y)), budget, sampler or confide.langevin(), asked, jax.random.key(0)
+    )
 
 
 def drawn(units, claimed):

@@ -20,11 +20,12 @@ from confide.app.runs import predictions, run_folder
 from confide.data import encoding, schema, tables
 from confide.inference import loop, plans
 from confide.inference.exact import metropolis, targets
-from confide.inference.options import Fit
-from confide.inference.plans import Asked
+from confide.inference.options import Fit, Options
+from confide.inference.plans import posterior_sample
 from confide.inference.plans.posterior_sample import affordable_mu
 from confide.mechanism import noise
 from confide.models import convexity
+from confide.models.inputs import as_records
 from confide.privacy.accountants import profile
 from helpers.fits import BUDGET, ledger_of
 from helpers.patients import SCHEMA, write
@@ -45,7 +46,7 @@ def fit(sampler=None, budget=BUDGET, model=MODEL, data=(X, Y), **more):
 
 
 def planned(sampler, budget=BUDGET, model=MODEL, data=(X, Y), **asked):
-    return plans.make_plan(model, data, budget, sampler, Asked(**asked), noise.as_key(0))
+    return posterior_sample.make_plan(model, as_records(data), budget, sampler, Options(**asked), noise.as_key(0))
 
 
 def price(event, budget):
@@ -175,7 +176,7 @@ def test_tight_claim_holds_for_exact_densities(clip):
 def test_published_claim_holds_for_exact_densities():
     """In the ball, and with a cut; at rho = 1, where it costs 4 B."""
     model = models.logistic_regression(1, norm_bound=1.0)
-    _, unravel = plans.posterior_sample._unravel_in_double(model, (np.zeros((1, 1)), np.zeros(1)))
+    _, unravel = posterior_sample._unravel_in_double(model, (np.zeros((1, 1)), np.zeros(1)))
     for bound, radius in ((math.log(1 + math.e), 1.0), (0.5, math.inf)):
         inside, worst = np.abs(GRID) <= radius, 0.0
         for both in pairs(targets.bounded_target(model, unravel, 1, 1.0, bound, None), "replace-one"):
@@ -226,7 +227,7 @@ def test_a_record_of_huge_loss_counts_as_the_bound():
     own = models.from_functions(
         log_prior=lambda m: -0.5 * m**2, log_likelihood=lambda m, x: jnp.log(x) * m**4, start=0.0
     )
-    _, unravel = plans.posterior_sample._unravel_in_double(own, (np.ones(1),))
+    _, unravel = posterior_sample._unravel_in_double(own, (np.ones(1),))
     target = targets.bounded_target(own, unravel, 1, 0.25, 3.0, None)
     with jax.enable_x64(True):
         at = jnp.asarray([2.0])

@@ -189,7 +189,7 @@ def audit_program(
     blocks, planned = gathering.sizes(built, repetitions)
     told = gathering.gather(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
-    points = _claim(guarantee, built.planned.until if steps < built.job.steps else None, steps)
+    points = _claim(guarantee, built.planned.spent_after if steps < built.job.steps else None, steps)
     tests = program.p_values(told, points)
     tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
     pairs = program.pairs_of(told)

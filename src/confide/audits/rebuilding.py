@@ -1,7 +1,7 @@
 r"""The program of a finished run, built again from what its folder says, for tables that are made up.
 
 The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
-`inference.plans.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
+`inference.plans.stochastic` makes the job of them, as it did for the run, so that nothing is computed here that the run
 computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
 draws are functions; canaries are left out; a witness listens (`confide.mechanism.witness`).
 
@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import samplers
-from confide.inference import plans
 from confide.inference.loop import Job
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import Plan, stochastic
 from confide.inference.posterior import Posterior
 from confide.mechanism import noise
 from confide.mechanism.canaries import DOWN, LENGTH, OUT, UP
@@ -115,7 +115,7 @@ class Program:
     """A run's job on tables of marked rows (`table`), and on rows as the model has them."""
 
     job: Job
-    planned: plans.Planned
+    planned: Plan
     plain: Job
     records: int
     marked: Marked
@@ -151,18 +151,17 @@ def _rebuilt(
     assert guarantee is not None
     own = plan["budget"]
     budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=guarantee.neighbours)
-    secure = plan["noise"] == "secure"
-    asked = Asked(plan["steps"], plan["batch_size"], plan["clip"], plan["chains"], draws=1, secure=secure)
-    asked = asked._replace(microbatch=plan.get("microbatch"))
+    stored = {name: plan[name] for name in ("steps", "batch_size", "clip", "chains", "noise")}
+    options = Options(**stored, microbatch=plan.get("microbatch"), draws=1)
 
-    def planned(model: Model, data: Data) -> plans.Planned:
-        return plans.make_plan(model, in_places(data, n), budget, sampler_of(plan), asked, key)
+    def make_plan(model: Model, data: Data) -> Plan:
+        return stochastic.make_plan(model, in_places(data, n), budget, sampler_of(plan), options, key)
 
     rows = ordinary(model, told, generator, 16)
-    plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
+    plain = make_plan(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
     assert isinstance(plain, Job)
     marks = mark(model, tuple(array[_longest(plain, rows)][None] for array in rows), generator)
-    found = planned(marks.model, marks.table(np.zeros(n)))
+    found = make_plan(marks.model, marks.table(np.zeros(n)))
     job = found.job
     assert isinstance(job, Job)
     witness = Witness(

@@ -32,8 +32,10 @@ from confide.inference.checkpoints import Checkpoint
 from confide.inference.exact import metropolis, targets
 from confide.inference.exact.metropolis import Chains
 from confide.inference.exact.targets import Frame, Target
+from confide.inference.options import Options
 from confide.inference.plans.langevin import default_clip
-from confide.inference.plans.setup import Asked, Planned, start
+from confide.inference.plans.plan import Plan
+from confide.inference.plans.run_setup import initial_position
 from confide.inference.posterior import Diagnostics, ExactnessWarning
 from confide.mechanism import noise
 from confide.models import convexity
@@ -119,7 +121,7 @@ class SampleJob:
             own = noise.derive_key(key, chain)
             if frame is None:
                 with jax.enable_x64(False):
-                    home = np.asarray(start(self.model, data, own, self.chains.number), np.float64)
+                    home = np.asarray(initial_position(self.model, data, own, self.chains.number), np.float64)
             else:
                 home = np.zeros(frame.centre.size)
             away = np.array(noise.normals(noise.derive_key(own, "apart"), home.shape))
@@ -158,20 +160,20 @@ def make_plan(
     records: Records,
     budget: Budget,
     sampler: OnePosteriorSample,
-    asked: Asked,
+    options: Options,
     key: jax.Array,
-) -> Planned:
+) -> Plan:
     for name in ("steps", "batch_size", "burn_in"):
-        if getattr(asked, name) is not None:
+        if getattr(options, name) is not None:
             raise Refused(
                 f"{name} is not for posterior samples: leave it out (in Python there are warmup= and samples=)"
             )
-    if asked.secure:
+    if options.noise == "secure":
         raise Refused("noise = 'secure' cannot make a Markov chain exact: leave it out, or use sgld() or langevin()")
-    chains = validation.count(chains=asked.chains)
-    draws = validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
+    chains = validation.count(chains=options.chains)
+    draws = validation.count(draws=sampler.draws if options.draws is None else options.draws)
     tempered = _tight if sampler.bound == "tight" else _published_target
-    model, records, target, event, plan = tempered(model, records, budget, sampler, asked, chains * draws)
+    model, records, target, event, plan = tempered(model, records, budget, sampler, options, chains * draws)
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
     run = _chains(model, target, sampler, records.number, flat.size, chains * draws)
@@ -194,20 +196,20 @@ def make_plan(
         "steps": run.warmup + run.samples,
     }
     job = SampleJob(model=model, target=target, chains=run, shape=(chains, draws))
-    return Planned(model, records, job, event, plan, None, RELEASED)
+    return Plan(model, records, job, event, plan, None, RELEASED)
 
 
 Tempered = tuple[Model, Records, Target, Event, dict[str, Any]]
 
 
 def _tight(
-    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, options: Options, total: int
 ) -> Tempered:
     model, records = convexity.prepare_convex(model, records)
     assert model.settings is not None
     affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
     affordable /= model.settings["prior_scale"]  # power times clip
-    clip = asked.clip if asked.clip is not None else default_clip(model, affordable)
+    clip = options.clip if options.clip is not None else default_clip(model, affordable)
     shape = convexity.shape(model, None if clip is None else validation.positive(clip=clip))
     power = sampler.likelihood_power or min(1.0, MARGIN * affordable / shape.gradient_bound)
     event = PosteriorSample(
@@ -258,9 +260,9 @@ def _distance_too_large(total_variation: float, budget: Budget) -> Refused:
 
 
 def _published_target(
-    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, options: Options, total: int
 ) -> Tempered:
-    if asked.clip is not None:
+    if options.clip is not None:
         raise Refused("clip is not for bound = 'published', which bounds the log likelihood: leave it out")
     radius, bound = sampler.radius, sampler.log_likelihood_bound
     if bound is None:

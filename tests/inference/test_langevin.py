@@ -148,7 +148,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
 
     800 normals: their mean square is off by more than a quarter with probability below 1e-6.
     """
-    found = planned("logistic", steps=200, secure=secure)
+    found = planned("logistic", steps=200, noise="secure" if secure else "default")
     job, event = found.job, found.event
     source = noise.SecureSource(b"s" * 32) if secure else jax.random.key(7)
     with jax.enable_x64(True):

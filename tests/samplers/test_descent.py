@@ -338,7 +338,9 @@ def test_other_guides_have_other_noise():
 
     model, data = confide.models.from_numpyro(written), (np.float32(INPUTS), np.float32(OUTCOMES))
     plans = [
-        stochastic.make_plan(model, data, BUDGET, confide.dpvi(guide=guide), Options(steps=10), jax.random.key(0)).plan
+        stochastic.make_plan(
+            model, data, BUDGET, confide.dpvi(guide=guide), Options(steps=10), jax.random.key(0)
+        ).summary.to_json()
         for guide in (by_hand, wider, by_hand)
     ]
     assert plans[0]["guide"] != plans[1]["guide"]

@@ -185,7 +185,7 @@ def audit_program(
     rebuilding.check_model(posterior)
     assert guarantee is not None
     generator = np.random.default_rng([seed, 1])
-    built = rebuilding.rebuilt(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
+    built = rebuilding.rebuild(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
     blocks, planned = gathering.sizes(built, repetitions)
     told = gathering.gather(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)

@@ -178,7 +178,7 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
             task.model, arrays, kept if planned.postprocess is None else planned.postprocess(kept, source)
         ),
         guarantee=exact,
-        plan=planned.plan,
+        plan=planned.summary.to_json(),
         model=task.model,
     )
     return Fitted(

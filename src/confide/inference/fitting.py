@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import canary_requests, checkpoints, loop, messages, plans, summaries
+from confide.inference import canary_requests, checkpoints, loop, messages, plans
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, Options, takes
 from confide.inference.plans import Plan, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import show_progress
 from confide.inference.spend import Account, Key, Paid, Purchase, spend
-from confide.inference.summaries.runs import Run, Steps
+from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
@@ -139,13 +139,11 @@ def _plan(options: Fit, table: Records, planted: Planted | None, key: jax.Array)
     return plans.PLANNERS[options.sampler.kind](options.model, table, *asked)
 
 
-def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None, given: bool) -> Purchase[Run]:
+def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None, given: bool) -> Purchase[RunSummary]:
     """The run with what is stored and said of it."""
-    summary = summaries.from_json(plan.plan)
-    assert isinstance(summary, Run)
     assert options.sampler is not None
     summary = replace(
-        summary,
+        plan.summary,
         prior_scale=(plan.model.settings or {}).get("prior_scale"),
         canaries=None if planted is None else planted.count,
         arrays=[list(array.shape[1:]) for array in table.arrays],  # public
@@ -165,7 +163,7 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
     )
 
 
-def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[Run]) -> Posterior:
+def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummary]) -> Posterior:
     """What is paid for."""
     job, spent_after, source = plan.job, plan.spent_after, paid.source
     guarantee, summary = paid.guarantee, paid.summary
@@ -249,11 +247,11 @@ def sample(
     arrays = check_data(model, data)
     start, (source, _) = _keys("default", key, None)
     options = Options(steps, batch_size, chains=chains, draws=draws, burn_in=burn_in)
-    job, plan, postprocess = plans.plain(model, arrays, sampler, options, start)
+    job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
     with show_progress(job.steps, None, progress) as report:
         kept = loop.execute(job, arrays, source, report=report)
     kept = kept if postprocess is None else postprocess(kept, source)
-    plan |= {"noise": "default"}
+    plan = replace(summary, noise="default").to_json()
     return Posterior(draws=_unravel(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 

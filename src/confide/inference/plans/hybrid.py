@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from confide import validation
 from confide.inference.loop import Job
 from confide.inference.options import Options
 from confide.inference.plans import langevin, posterior_sample, stochastic
 from confide.inference.plans.plan import Plan, Run
 from confide.inference.posterior import Diagnostics
+from confide.inference.summaries.runs import HybridSummary, LangevinSummary, PosteriorSampleSummary
 from confide.mechanism import noise
 from confide.models.inputs import Records
 from confide.models.model import Model
@@ -78,12 +78,12 @@ def make_plan(model: Model, data: Records, budget: Budget, sampler: Hybrid, opti
     share = replace(budget, epsilon=pricing.gdp_epsilon(mu, budget.delta))
     alone = replace(options, steps=None, batch_size=None, draws=1, burn_in=None)
     start = FIRST[sampler.first.kind](model, data, share, sampler.first, alone, key)
-    chains = validation.count(chains=options.chains)
     if options.burn_in is None:
         options = replace(options, burn_in=0)
     model, data = start.model, start.data
-    if options.clip is None and start.plan.get("clip"):  # the start's likelihood, from which it need not move
-        options = replace(options, clip=start.plan["clip"])
+    assert isinstance(start.summary, LangevinSummary | PosteriorSampleSummary)
+    if options.clip is None:  # the start's likelihood, from which it need not move
+        options = replace(options, clip=start.summary.clip)
     job, steps = stochastic.private_job(model, data, budget, sampler.then, options, key, beside=start.event)
     relay = Relay(first=start.job, then=job)
 
@@ -92,11 +92,22 @@ def make_plan(model: Model, data: Records, budget: Budget, sampler: Hybrid, opti
             return start.event if start.spent_after is None else start.spent_after(max(step, 1))
         return events.compose(start.event, stochastic.spent_after(job, step - start.job.steps))
 
-    plan = stochastic.describe(model, sampler.then, job) | {
-        "sampler": "hybrid",
-        "then": sampler.then.name,
-        "first": start.plan,
-        "share": sampler.share,
-        "chains": chains,
-    }
-    return Plan(model, data, relay, events.compose(start.event, steps), plan, spent_after, RELEASED)
+    summary = stochastic.describe(
+        HybridSummary,
+        model,
+        sampler.then,
+        job,
+        then=sampler.then.name,
+        first=start.summary.to_json(),
+        share=sampler.share,
+        diffusion_time=stochastic.diffusion_time(job),
+    )
+    return Plan(
+        model,
+        data,
+        relay,
+        events.compose(start.event, steps),
+        replace(summary, sampler=sampler.name),
+        spent_after,
+        RELEASED,
+    )

@@ -35,7 +35,8 @@ from confide.inference.loop import Job
 from confide.inference.options import Options
 from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import initial_position
-from confide.inference.plans.stochastic import describe
+from confide.inference.plans.stochastic import describe, diffusion_time
+from confide.inference.summaries.runs import LangevinSummary
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
 from confide.mechanism.kernel import MechanismParameters
@@ -117,18 +118,23 @@ def make_plan(
         thin=course.gap,
         buffer=None,
     )
-    plan = describe(model, sampler, job) | {
-        "temperature": temperature,
-        "likelihood_power": 1 / temperature,
-        "norm_bound": model.settings["norm_bound"],
-        "settled": float(course.sizes.sum()) / n * temperature / scale**2,
-    }
+    summary = describe(
+        LangevinSummary,
+        model,
+        sampler,
+        job,
+        temperature=temperature,
+        likelihood_power=1 / temperature,
+        norm_bound=model.settings["norm_bound"],
+        settled=float(course.sizes.sum()) / n * temperature / scale**2,
+        diffusion_time=diffusion_time(job),
+    )
 
     def spent_after(step: int) -> Event:
         assert isinstance(course.event, LastIterates)
         return events.compose(course.event.until(step), repeats=chains)
 
-    return Plan(model, records, job, event, plan, spent_after, LAST)
+    return Plan(model, records, job, event, summary, spent_after, LAST)
 
 
 def default_clip(model: Model, affordable: float) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from confide.inference.posterior import Diagnostics
+from confide.inference.summaries.runs import RunSummary
 from confide.mechanism.oracle import Observations
 from confide.models.inputs import Records
 from confide.models.model import Model
@@ -50,7 +51,7 @@ class Plan(NamedTuple):
     data: Records
     job: Run
     event: Event
-    plan: dict[str, Any]  # what is stored and printed of it
+    summary: RunSummary  # what is stored and printed of it
     spent_after: Callable[[int], Event] | None  # what it would cost if it ended after so many steps
     released: str = EVERY_ITERATE
     histogram: Callable[[Observations | None, Any], Histogram] | None = None  # (what was noted, source) -> release

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from confide.inference.plans import clips, individual
 from confide.inference.plans.estimates import SAMPLES
 from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import STEPS, build_job, gentle_step, run_setup
+from confide.inference.summaries.runs import OptimiserSummary, SamplerSummary, Steps, VariationalSummary
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
 from confide.mechanism.canary_scores import CanaryTest
@@ -37,6 +38,7 @@ from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler
 from confide.validation import Refused
 
+Kind = TypeVar("Kind", bound=Steps)
 INDIVIDUAL_STEPS = 5000
 LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
 
@@ -183,16 +185,16 @@ def make_plan(
     """The run that the budget pays for; with canaries, where the model and the data have some."""
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, options, key, planted=planted)
-    plan = describe(model, sampler, job) | sampler.describe(options.draws)
+    summary = _summary(model, sampler, job, options.draws)
     wanted, postprocess = accounts(options.account).individual, sampler.postprocess(options.draws)
     if planted is not None:
         postprocess = _append_canaries(postprocess, job.parameters.canary_coordinates)
     if wanted is None:
-        return Plan(model, records, job, event, plan, lambda step: spent_after(job, step), postprocess=postprocess)
-    plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
+        return Plan(model, records, job, event, summary, lambda step: spent_after(job, step), postprocess=postprocess)
+    summary = replace(summary, individual={"stretch": wanted.stretch, "histogram": wanted.histogram})
     if binning is None:
-        return Plan(model, records, job, event, plan, None, postprocess=postprocess)
-    return Plan(model, records, job, event, plan, None, event.released(), binning.release, postprocess)
+        return Plan(model, records, job, event, summary, None, postprocess=postprocess)
+    return Plan(model, records, job, event, summary, None, event.released(), binning.release, postprocess)
 
 
 def _append_canaries(
@@ -213,13 +215,11 @@ def spent_after(job: Job, step: int) -> Event:
     return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
 
 
-def describe(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
-    """The plan of a run by steps, as it is stored."""
+def describe(kind: type[Kind], model: Model, sampler: Sampler, job: Job, **own: Any) -> Kind:
+    """The summary of a run by steps of this kind, with what all of them have."""
     parameters, sizes = job.parameters, job.kernel.schedule.step_size
-    length = {} if sampler.optimises else {"diffusion_time": float(sizes.sum())}
-    return {
+    common = {
         "model": model.name,
-        **sampler.to_json(),
         "records": parameters.n,
         "parameters": parameters.dimension,
         "steps": job.steps,
@@ -228,11 +228,22 @@ def describe(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
         "clip": None if np.isinf(parameters.clip) else parameters.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
-        **length,
         "burn_in": job.burn_in,
         "thin": job.thin,
         "draws": job.kept,
     }
+    return kind.of(sampler.to_json() | common | own)
+
+
+def _summary(model: Model, sampler: Sampler, job: Job, draws: int | None) -> Steps:
+    own = sampler.describe(draws)
+    if sampler.optimises:
+        return describe(OptimiserSummary if sampler.point else VariationalSummary, model, sampler, job, **own)
+    return describe(SamplerSummary, model, sampler, job, diffusion_time=diffusion_time(job), **own)
+
+
+def diffusion_time(job: Job) -> float:
+    return float(job.kernel.schedule.step_size.sum())
 
 
 def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, options: Options, key: jax.Array) -> Job:
@@ -242,8 +253,8 @@ def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, opti
 
 def plain(
     model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, options: Options, key: jax.Array
-) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
-    """The same, with its plan, and how draws are made of what it keeps."""
+) -> tuple[Job, Steps, Callable[[np.ndarray, Any], np.ndarray] | None]:
+    """The same, with its summary, and how draws are made of what it keeps."""
     kept = replace(options, draws=sampler.keep(options.draws, options.burn_in))
     setup = run_setup(model, as_records(data), kept, math.inf, key)
     parameters, steps = setup.parameters, setup.steps
@@ -253,8 +264,7 @@ def plain(
     rare = 1e-12 / (steps * len(setup.starts))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
     job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, options.microbatch)
-    plan = describe(model, sampler, job) | sampler.describe(options.draws)
-    return job, plan, sampler.postprocess(options.draws)
+    return job, _summary(model, sampler, job, options.draws), sampler.postprocess(options.draws)
 
 
 def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ class Summary:
     """Of anything that has draws; by itself of a run about which nothing is known."""
 
     point: ClassVar[bool] = False  # whether draws are points near the mode, whose spread says nothing of the posterior
+    noisy_sums: ClassVar[bool] = False  # whether all that is released follows from noisy sums, one or two a step
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod

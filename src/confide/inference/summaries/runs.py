@@ -16,7 +16,7 @@ IN_FULL = "; the likelihood counts in full, and the rest is not needed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Priced):
+class RunSummary(Priced):
     """Of whatever `confide.fit` does."""
 
     prior_scale: float | None = None
@@ -30,7 +30,7 @@ class Run(Priced):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(Run):
+class Steps(RunSummary):
     """Of a run by steps, each of which looks at a batch."""
 
     steps: int
@@ -60,6 +60,10 @@ class Steps(Run):
         """And what single records have spent, where that was released."""
         return replace(self, individual={**(self.individual or {}), **spent.to_json()})
 
+    def settings(self) -> dict[str, Any]:
+        """The arguments that the sampler is made with again: its step sizes and its noise as they were planned."""
+        return {}
+
     def filtering(self) -> list[str]:
         if self.individual is None:
             return []
@@ -73,8 +77,12 @@ class Steps(Run):
 class SamplerSummary(Steps):
     """Of a sampler that releases every step."""
 
+    noisy_sums: ClassVar[bool] = True
     temperature: float | None
     diffusion_time: float
+
+    def settings(self) -> dict[str, Any]:
+        return {"step_size": self.step_size, "schedule": self.more["schedule"], "temperature": self.temperature}
 
     def lines(self) -> list[str]:
         numbers = self.chains * self.draws * self.parameters
@@ -102,6 +110,7 @@ class SamplerSummary(Steps):
 class HybridSummary(SamplerSummary):
     """Of a sampler that starts at a private draw."""
 
+    noisy_sums: ClassVar[bool] = False
     first: Mapping[str, Any]  # the plan of that draw
     then: str
     share: float
@@ -117,45 +126,64 @@ class HybridSummary(SamplerSummary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserSummary(Steps):
-    """Of an optimiser: points near the mode."""
+class DescentSummary(Steps):
+    """Of an optimiser, whose noise was planned and not its step sizes."""
 
-    point: ClassVar[bool] = True
+    noisy_sums: ClassVar[bool] = True
     noise_multiplier: float
     average: bool
-    estimate: str
 
-    def lines(self) -> list[str]:
-        return [_descent(self, self.noise_multiplier), self._kept(), *self.filtering()]
+    def settings(self) -> dict[str, Any]:
+        return {
+            "learning_rate": self.step_size,
+            "schedule": self.more["schedule"],
+            "noise_multiplier": self.noise_multiplier,
+            "average": self.average,
+        }
 
-    def _kept(self) -> str:
-        iterates = "the last iterate" if self.draws == 1 else f"{self.draws} iterates"
-        kept = "the mean of the second half of the run" if self.average else iterates
-        return f"kept of each chain: {kept}, near the mode of the posterior; points have no posterior spread"
+    def descent(self) -> str:
+        return (
+            f"{self.chains} x {self.steps} steps at learning rate {self.sizes()}, {self.batches()}, {self.clipping()}, "
+            f"noise multiplier {self.noise_multiplier:.4g}"
+        )
 
     def unspent(self) -> str:
         return "; noise_multiplier was given"
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalSummary(Steps):
+class OptimiserSummary(DescentSummary):
+    """Of points near the mode."""
+
+    point: ClassVar[bool] = True
+    estimate: str
+
+    def lines(self) -> list[str]:
+        return [self.descent(), self._kept(), *self.filtering()]
+
+    def _kept(self) -> str:
+        iterates = "the last iterate" if self.draws == 1 else f"{self.draws} iterates"
+        kept = "the mean of the second half of the run" if self.average else iterates
+        return f"kept of each chain: {kept}, near the mode of the posterior; points have no posterior spread"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariationalSummary(DescentSummary):
     """Of an optimiser over distributions."""
 
-    noise_multiplier: float
-    average: bool
     family: str
     guide: str | None = None
 
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"family": self.family}
+
     def lines(self) -> list[str]:
         return [
-            _descent(self, self.noise_multiplier),
+            self.descent(),
             f"{self.draws} draws of each chain are from q, the {self.family} approximation that it finds; its spread "
             "is of the posterior alone, and does not count the noise that was added for privacy",
             *self.filtering(),
         ]
-
-    def unspent(self) -> str:
-        return "; noise_multiplier was given"
 
     def remarks(self) -> list[str]:
         return [
@@ -163,13 +191,6 @@ class VariationalSummary(Steps):
             "cannot follow does not show, and its spread does not count the noise that was added for privacy; several "
             "chains show by how much that moves it."
         ]
-
-
-def _descent(run: Steps, noise_multiplier: float) -> str:
-    return (
-        f"{run.chains} x {run.steps} steps at learning rate {run.sizes()}, {run.batches()}, {run.clipping()}, "
-        f"noise multiplier {noise_multiplier:.4g}"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +237,7 @@ class LangevinSummary(Steps):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PosteriorSampleSummary(Run):
+class PosteriorSampleSummary(RunSummary):
     """Of exact draws by hidden chains."""
 
     name: ClassVar[str] = "ops"
@@ -268,7 +289,7 @@ class PosteriorSampleSummary(Run):
         ]
 
 
-def _count_text(run: Run, power: float) -> str:
+def _count_text(run: RunSummary, power: float) -> str:
     prior = "" if run.prior_scale is None else f"; prior scale {run.prior_scale:.4g}"
     return f"the likelihood counts to the power {power:.3g}, as if of {power * run.records:,.0f} records{prior}"
 
@@ -278,7 +299,7 @@ def _power(power: float) -> str:
     return f"The likelihood counts to the power {power:.3g}" + (", in full." if power >= 1 else paid)
 
 
-def _mostly_prior(run: Run, power: float) -> str:
+def _mostly_prior(run: RunSummary, power: float) -> str:
     return (
         f"The data count as much as {power * run.records:,.0f} records would, for {run.parameters} parameters: the "
         "draws are mostly the prior's. Fewer draws, or a larger budget, would let the data say more."

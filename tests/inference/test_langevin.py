@@ -88,7 +88,7 @@ def test_a_step_contracts_as_declared(name):
     """Real data, real kernel, no noise: two points come closer by 1 - h lambda at least, and not by much more."""
     found, rng = planned(name), np.random.default_rng(1)
     event = found.event
-    size, step = found.plan["parameters"], stepper(found)
+    size, step = found.summary.parameters, stepper(found)
     rate = 1 - float(event.step_sizes) * event.strong_convexity
     ratios = []
     for scale in (0.1, 1.0, 10.0, 100.0):
@@ -117,7 +117,7 @@ def test_no_record_moves_the_gradient_by_more_than_is_priced(name):
             return jax.lax.map(one, jnp.arange(N))
 
         for scale in (0.0, 1.0, 30.0):
-            assert float(jnp.max(each(scale * rng.normal(size=found.plan["parameters"])))) <= bound
+            assert float(jnp.max(each(scale * rng.normal(size=found.summary.parameters)))) <= bound
 
 
 def test_rounding_is_within_what_is_priced():

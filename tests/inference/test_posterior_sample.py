@@ -64,10 +64,10 @@ def test_tight_power_is_the_largest_that_the_budget_pays_for(neighbours, draws):
     plan = planned(ops(draws=draws), budget, model, clip=0.8)
     sensitivity = 0.8 * (2 if neighbours == "replace-one" else 1)
     power = confide.gdp_mu(1.0, 1e-5) / (sensitivity * 2.0 * math.sqrt(draws))
-    assert plan.plan["likelihood_power"] == pytest.approx(power, rel=1e-9)
+    assert plan.summary.likelihood_power == pytest.approx(power, rel=1e-9)
     assert price(plan.event, budget) == pytest.approx(1.0, rel=1e-9)
     assert plan.event == events.PosteriorSample(
-        gradient_bound=0.8, strong_convexity=0.25, likelihood_power=plan.plan["likelihood_power"], draws=draws
+        gradient_bound=0.8, strong_convexity=0.25, likelihood_power=plan.summary.likelihood_power, draws=draws
     )
 
 
@@ -80,8 +80,8 @@ def test_planned_clip_doubles_the_power_until_that_is_one(neighbours):
         mu = confide.gdp_mu(epsilon, 1e-5) / (2 if neighbours == "replace-one" else 1)
         clip = min(1.0, max(0.5, mu))
         assert found.event.gradient_bound == pytest.approx(clip)
-        assert found.plan["clip"] == (None if clip == 1.0 else pytest.approx(clip))
-        assert found.plan["likelihood_power"] == pytest.approx(min(1.0, mu / clip))
+        assert found.summary.clip == (None if clip == 1.0 else pytest.approx(clip))
+        assert found.summary.likelihood_power == pytest.approx(min(1.0, mu / clip))
         assert price(found.event, budget) <= epsilon * (1 + 1e-9)
 
 
@@ -91,13 +91,13 @@ def test_published_power_is_that_of_algorithm_1(neighbours):
     budget = Budget(epsilon=1.0, delta=0.0, neighbours=neighbours)
     found = planned(ops("published", radius=2.0), budget)
     bound = math.log(1 + math.exp(2.0))
-    assert found.plan["log_likelihood_bound"] == pytest.approx(bound)
-    assert found.plan["likelihood_power"] == pytest.approx(1 / (4 * bound))
+    assert found.summary.log_likelihood_bound == pytest.approx(bound)
+    assert found.summary.likelihood_power == pytest.approx(1 / (4 * bound))
     assert price(found.event, budget) == pytest.approx(1.0, rel=1e-9)
-    assert planned(ops("published", draws=2), budget).plan["likelihood_power"] == pytest.approx(
+    assert planned(ops("published", draws=2), budget).summary.likelihood_power == pytest.approx(
         1 / (8 * math.log(1 + math.exp(math.sqrt(3.0))))
     )
-    assert planned(ops("published", log_likelihood_bound=0.1), budget).plan["likelihood_power"] == 1.0
+    assert planned(ops("published", log_likelihood_bound=0.1), budget).summary.likelihood_power == 1.0
 
 
 def test_declared_distance_is_counted_in_delta():
@@ -280,7 +280,7 @@ def kolmogorov(draws, grid, density):
 def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
     """Two parameters, by quadrature over the disc; along an axis, and in norm."""
     found, plan = in_a_ball
-    rho, (x, y) = plan.plan["likelihood_power"], plan.data.arrays
+    rho, (x, y) = plan.summary.likelihood_power, plan.data.arrays
     side = np.linspace(-1.5, 1.5, 301)
     points = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
     scores = points @ x.T.astype(np.float64)
@@ -322,7 +322,7 @@ def test_draws_have_the_exact_distribution_in_one_dimension(algorithm, route):
     elif route == "ball":
         sampler = replace(sampler, bound="published", radius=1.0, likelihood_power=1.0)
     found, plan = states(model, sampler, (x, y), Budget(epsilon=20.0, delta=1e-5), seed=11)
-    rows, rho, scores = plan.data.arrays[0].astype(np.float64), plan.plan["likelihood_power"], GRID[:, None]
+    rows, rho, scores = plan.data.arrays[0].astype(np.float64), plan.summary.likelihood_power, GRID[:, None]
     scores = GRID[:, None] * rows.T
     each = scores * y - np.logaddexp(scores, 0)
     if route == "cut":

@@ -14,7 +14,7 @@ from confide.inference.options import Options
 from confide.inference.plans import langevin, posterior_sample, stochastic
 from confide.inference.plans.plan import Plan, Run
 from confide.inference.posterior import Diagnostics
-from confide.inference.summaries.runs import HybridSummary, LangevinSummary, PosteriorSampleSummary
+from confide.inference.summaries.tempered import HybridSummary, LangevinSummary, PosteriorSampleSummary
 from confide.mechanism import noise
 from confide.models.inputs import Records
 from confide.models.model import Model

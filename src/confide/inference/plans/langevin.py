@@ -36,7 +36,7 @@ from confide.inference.options import Options
 from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import initial_position
 from confide.inference.plans.stochastic import describe, diffusion_time
-from confide.inference.summaries.runs import LangevinSummary
+from confide.inference.summaries.tempered import LangevinSummary
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
 from confide.mechanism.kernel import MechanismParameters

@@ -37,7 +37,7 @@ from confide.inference.plans.langevin import default_clip
 from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import initial_position
 from confide.inference.posterior import Diagnostics, ExactnessWarning
-from confide.inference.summaries.runs import PosteriorSampleSummary
+from confide.inference.summaries.tempered import PosteriorSampleSummary
 from confide.mechanism import noise
 from confide.models import convexity
 from confide.models.inputs import Records, as_records

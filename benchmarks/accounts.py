@@ -18,7 +18,8 @@ import numpy as np
 import confide
 from confide import data, models
 from confide.inference import loop, plans
-from confide.inference.plans import Asked, stochastic
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.mechanism import noise
 from confide.privacy.accountants import bayesian
 from confide.privacy.extra_accounts import Accounts, Individual
@@ -44,7 +45,7 @@ def steps():
         model, arrays, count = _problem(name)
         found = {}
         for watched in (False, True):
-            asked = Asked(steps=count, batch_size=256, clip=1.0, accounts=Accounts(bayesian=watched))
+            asked = Options(steps=count, batch_size=256, clip=1.0, account=Accounts(bayesian=watched))
             found[watched] = plans.private_job(model, arrays, BUDGET, confide.sgld(), asked, noise.as_key(0))[0]
         times = {watched: [] for watched in found}
         for round in range(1 + (ROUNDS if count < 1000 else 5 * ROUNDS)):
@@ -87,7 +88,7 @@ def individual(keys=3):
     for name, asked, wanted in settings:
         scores, spent, out = [], [], []
         for key in range(keys):
-            asked_for = Asked(accounts=Accounts(individual=wanted), **asked)
+            asked_for = Options(account=Accounts(individual=wanted), **asked)
             planned = stochastic.make_plan(
                 model, (split.x, split.y), BUDGET, confide.sgld(), asked_for, noise.as_key(0)
             )

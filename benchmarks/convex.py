@@ -12,8 +12,9 @@ import numpy as np
 
 import confide
 from confide import baselines
-from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import langevin
+from confide.models.inputs import as_records
 
 BARS = {0.05: 0.815, 0.1: 0.828, 0.5: 0.842, 1.0: 0.844}
 DRAWS = 20
@@ -50,9 +51,9 @@ def speed():
     rng = np.random.default_rng(0)
     x = rng.random((32_561, 109)).astype(np.float32) / 109**0.5
     y = (rng.random(len(x)) < 0.3).astype(np.float32)
-    budget, asked = confide.Budget(epsilon=1.0, delta=1e-5), Asked(steps=LOOP)
+    budget, asked = confide.Budget(epsilon=1.0, delta=1e-5), Options(steps=LOOP)
     model = confide.models.logistic_regression(109, norm_bound=1.0)
-    job = plans.make_plan(model, (x, y), budget, confide.langevin(), asked, jax.random.key(0)).job
+    job = langevin.make_plan(model, as_records((x, y)), budget, confide.langevin(), asked, jax.random.key(0)).job
 
     @jax.jit
     def products(w, x, y):

@@ -21,7 +21,7 @@ import numpy as np
 
 import confide
 from confide.inference import loop, plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.mechanism import batches
 
 N, D, BATCH, CLIP, BLOCK = 32_561, 109, 256, 1.0, 500
@@ -41,7 +41,7 @@ def problem():
 def library(data, private):
     """run.execute with everything that fit does in it: blocks, noise, clipping, kept draws."""
     model, sampler = confide.models.logistic_regression(D), confide.sgld(step_size=ETA)
-    asked = Asked(steps=STEPS, batch_size=BATCH, clip=CLIP)
+    asked = Options(steps=STEPS, batch_size=BATCH, clip=CLIP)
     if private:
         job, _ = plans.private_job(
             model, data, confide.Budget(epsilon=50.0, delta=1e-5), sampler, asked, jax.random.key(0)

@@ -19,7 +19,7 @@ import numpy as np
 
 import confide
 from confide.inference import loop, plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 
 BATCH, STEPS, ROUNDS, ETA, CLIP = 256, 24, 12, 0.05, 1.0
 N = 60_000
@@ -37,7 +37,7 @@ def library(data, private, record_by_record=False):
         from dataclasses import replace
 
         model = replace(model, layered=None)
-    asked = Asked(steps=STEPS, batch_size=BATCH, clip=CLIP, draws=1)
+    asked = Options(steps=STEPS, batch_size=BATCH, clip=CLIP, draws=1)
     if private:
         budget = confide.Budget(epsilon=50.0, delta=1e-5)
         job, _ = plans.private_job(model, data, budget, sampler, asked, jax.random.key(0))

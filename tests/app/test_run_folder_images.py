@@ -15,7 +15,6 @@ import confide
 import confide.app.runs.request
 import confide.data.image_files
 import confide.inference.loop
-import confide.inference.plans
 import confide.mechanism.noise
 from confide.app import cli, report
 from confide.app.report import predictive
@@ -23,6 +22,7 @@ from confide.app.runs import run_folder, run_records
 from confide.app.runs.run_folder import Request
 from confide.data import image_schema
 from confide.data.image_files import read
+from confide.inference.options import Options
 from confide.validation import Refused
 
 SIZE = 8
@@ -395,7 +395,7 @@ def test_many_parameters_mean_fewer_draws():
             (x, y),
             confide.Budget(epsilon=1.0, delta=1e-5),
             confide.sgld(),
-            confide.inference.plans.Asked(steps=2000, chains=chains),
+            Options(steps=2000, chains=chains),
             confide.mechanism.noise.as_key(0),
         )
         assert job.kept == draws

@@ -370,7 +370,7 @@ def test_refused_arguments(honest):
 
 def test_marked_rows_are_silent_or_as_long_as_the_clip():
     posterior = fitted(steps=5)
-    built = rebuilding.rebuilt(posterior, confide.mechanism.noise.as_key(1), np.random.default_rng(0), 10**6)
+    built = rebuilding.rebuild(posterior, confide.mechanism.noise.as_key(1), np.random.default_rng(0), 10**6)
     x, labels = built.marked.table(np.array([0.0, 1.0, -1.0]))
     assert x.shape == (3, D)
     assert len(set(labels.tolist())) == 3

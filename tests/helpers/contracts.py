@@ -11,7 +11,7 @@ from scipy import stats
 
 import confide
 from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.mechanism import noise, oracle
 from confide.mechanism.clipping import whole_chunks
 from confide.mechanism.layers import Observed
@@ -43,7 +43,9 @@ DATA = (
 
 def job_of(sampler, steps=8, batch_size=60, secure=False, budget=BUDGET, clip=0.5, chains=1):
     model = confide.models.logistic_regression(D)
-    asked = Asked(steps=steps, batch_size=batch_size, clip=clip, chains=chains, secure=secure)
+    asked = Options(
+        steps=steps, batch_size=batch_size, clip=clip, chains=chains, noise="secure" if secure else "default"
+    )
     return plans.private_job(model, DATA, budget, sampler, asked, jax.random.key(0))
 
 

@@ -15,6 +15,7 @@ import confide
 import confide.mechanism.noise
 from confide import Refused
 from confide.inference import fitting, loop, plans
+from confide.inference.options import Options
 from confide.models import inputs, logistic_regression
 from helpers.fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
@@ -91,7 +92,7 @@ def _replayed(content, folder):
     path.write_bytes(content)
     kept = fitting.checkpoints.read(path)
     source = confide.mechanism.noise.SecureSource(kept.key)
-    asked = plans.Asked(steps=3000, secure=True)
+    asked = Options(steps=3000, noise="secure")
     table = inputs.place_records(MODEL, _data())
     job, _ = plans.private_job(MODEL, table, BUDGET, confide.sgld(), asked, jax.random.key(0))
     return loop.execute(job, table, source)

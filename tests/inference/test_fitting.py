@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import confide
-import confide.inference.plans
 import confide.mechanism.noise
 from confide import Refused
 from confide.inference import loop, plans
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.models import linear_regression
 from helpers.fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
@@ -196,7 +197,7 @@ def test_a_clip_beyond_single_precision_is_refused(clip):
 def test_no_record_carries_the_chain_away(size, label):
     """A record of extreme size moves no draw further than its clip allows, full batch and same noise."""
     x, y = X.copy(), (X @ [1.0, 2.0, 3.0]).astype(np.float32)
-    asked = plans.Asked(steps=50, batch_size=500)
+    asked = Options(steps=50, batch_size=500)
     job, _ = plans.private_job(linear_regression(3), (x, y), BUDGET, confide.sgld(), asked, jax.random.key(0))
     ordinary = loop.execute(job, (x, y), jax.random.key(4))
     x, y = x.copy(), y.copy()
@@ -303,8 +304,8 @@ def test_batches_that_hardly_ever_overflow_are_priced(batch_size):
     x = np.zeros((2500, 2), np.float32)
     budget = confide.Budget(epsilon=1.0, delta=1e-5)
     model = confide.models.logistic_regression(2)
-    asked = confide.inference.plans.Asked(steps=50, batch_size=batch_size)
-    planned = confide.inference.plans.make_plan(
+    asked = Options(steps=50, batch_size=batch_size)
+    planned = stochastic.make_plan(
         model, (x, x[:, 0]), budget, confide.sgld(), asked, confide.mechanism.noise.as_key(0)
     )
     assert confide.guarantee(planned.event, delta=1e-5).epsilon <= 1.0 + 1e-6

@@ -12,8 +12,7 @@ import confide
 import confide.inference.checkpoints
 import confide.models.convexity
 from confide import Refused, events
-from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.inference.plans import langevin as planning
 from confide.mechanism import noise, oracle
 from confide.mechanism.kernel import FullBatchStep
@@ -27,6 +26,7 @@ from confide.models import (
     poisson_regression,
     softmax_regression,
 )
+from confide.models.inputs import as_records
 from confide.privacy.accountants import profile
 from helpers.fits import BUDGET, ledger_of
 
@@ -54,8 +54,10 @@ def fit(model=MODELS["logistic"][0], y=Y, sampler=None, x=X, **more):
 
 def planned(name, budget=BUDGET, sampler=None, **asked):
     model, y = MODELS[name]
-    asked = Asked(**({"steps": 60} | asked))
-    return plans.make_plan(model, (X, y), budget, sampler or confide.langevin(), asked, jax.random.key(0))
+    asked = Options(**({"steps": 60} | asked))
+    return planning.make_plan(
+        model, as_records((X, y)), budget, sampler or confide.langevin(), asked, jax.random.key(0)
+    )
 
 
 def drawn(units, claimed):
@@ -86,7 +88,7 @@ def test_a_step_contracts_as_declared(name):
     """Real data, real kernel, no noise: two points come closer by 1 - h lambda at least, and not by much more."""
     found, rng = planned(name), np.random.default_rng(1)
     event = found.event
-    size, step = found.plan["parameters"], stepper(found)
+    size, step = found.summary.parameters, stepper(found)
     rate = 1 - float(event.step_sizes) * event.strong_convexity
     ratios = []
     for scale in (0.1, 1.0, 10.0, 100.0):
@@ -115,7 +117,7 @@ def test_no_record_moves_the_gradient_by_more_than_is_priced(name):
             return jax.lax.map(one, jnp.arange(N))
 
         for scale in (0.0, 1.0, 30.0):
-            assert float(jnp.max(each(scale * rng.normal(size=found.plan["parameters"])))) <= bound
+            assert float(jnp.max(each(scale * rng.normal(size=found.summary.parameters)))) <= bound
 
 
 def test_rounding_is_within_what_is_priced():
@@ -146,7 +148,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
 
     800 normals: their mean square is off by more than a quarter with probability below 1e-6.
     """
-    found = planned("logistic", steps=200, secure=secure)
+    found = planned("logistic", steps=200, noise="secure" if secure else "default")
     job, event = found.job, found.event
     source = noise.SecureSource(b"s" * 32) if secure else jax.random.key(7)
     with jax.enable_x64(True):

@@ -12,6 +12,7 @@ import pytest
 
 import confide
 from confide.inference import loop, plans
+from confide.inference.options import Options
 from helpers.fits import MODEL, X, Y, fit
 
 
@@ -34,7 +35,7 @@ def test_another_budget_needs_no_new_program():
     """Step sizes and noise are arguments: the lowered program is the same text."""
     texts = []
     for epsilon in (0.5, 1.0):
-        asked = plans.Asked(steps=50, clip=0.5)
+        asked = Options(steps=50, clip=0.5)
         job, _ = plans.private_job(
             MODEL, (X, Y), confide.Budget(epsilon=epsilon, delta=1e-5), confide.sgld(), asked, jax.random.key(0)
         )

@@ -20,11 +20,12 @@ from confide.app.runs import predictions, run_folder
 from confide.data import encoding, schema, tables
 from confide.inference import loop, plans
 from confide.inference.exact import metropolis, targets
-from confide.inference.options import Fit
-from confide.inference.plans import Asked
+from confide.inference.options import Fit, Options
+from confide.inference.plans import posterior_sample
 from confide.inference.plans.posterior_sample import affordable_mu
 from confide.mechanism import noise
 from confide.models import convexity
+from confide.models.inputs import as_records
 from confide.privacy.accountants import profile
 from helpers.fits import BUDGET, ledger_of
 from helpers.patients import SCHEMA, write
@@ -45,7 +46,7 @@ def fit(sampler=None, budget=BUDGET, model=MODEL, data=(X, Y), **more):
 
 
 def planned(sampler, budget=BUDGET, model=MODEL, data=(X, Y), **asked):
-    return plans.make_plan(model, data, budget, sampler, Asked(**asked), noise.as_key(0))
+    return posterior_sample.make_plan(model, as_records(data), budget, sampler, Options(**asked), noise.as_key(0))
 
 
 def price(event, budget):
@@ -63,10 +64,10 @@ def test_tight_power_is_the_largest_that_the_budget_pays_for(neighbours, draws):
     plan = planned(ops(draws=draws), budget, model, clip=0.8)
     sensitivity = 0.8 * (2 if neighbours == "replace-one" else 1)
     power = confide.gdp_mu(1.0, 1e-5) / (sensitivity * 2.0 * math.sqrt(draws))
-    assert plan.plan["likelihood_power"] == pytest.approx(power, rel=1e-9)
+    assert plan.summary.likelihood_power == pytest.approx(power, rel=1e-9)
     assert price(plan.event, budget) == pytest.approx(1.0, rel=1e-9)
     assert plan.event == events.PosteriorSample(
-        gradient_bound=0.8, strong_convexity=0.25, likelihood_power=plan.plan["likelihood_power"], draws=draws
+        gradient_bound=0.8, strong_convexity=0.25, likelihood_power=plan.summary.likelihood_power, draws=draws
     )
 
 
@@ -79,8 +80,8 @@ def test_planned_clip_doubles_the_power_until_that_is_one(neighbours):
         mu = confide.gdp_mu(epsilon, 1e-5) / (2 if neighbours == "replace-one" else 1)
         clip = min(1.0, max(0.5, mu))
         assert found.event.gradient_bound == pytest.approx(clip)
-        assert found.plan["clip"] == (None if clip == 1.0 else pytest.approx(clip))
-        assert found.plan["likelihood_power"] == pytest.approx(min(1.0, mu / clip))
+        assert found.summary.clip == (None if clip == 1.0 else pytest.approx(clip))
+        assert found.summary.likelihood_power == pytest.approx(min(1.0, mu / clip))
         assert price(found.event, budget) <= epsilon * (1 + 1e-9)
 
 
@@ -90,13 +91,13 @@ def test_published_power_is_that_of_algorithm_1(neighbours):
     budget = Budget(epsilon=1.0, delta=0.0, neighbours=neighbours)
     found = planned(ops("published", radius=2.0), budget)
     bound = math.log(1 + math.exp(2.0))
-    assert found.plan["log_likelihood_bound"] == pytest.approx(bound)
-    assert found.plan["likelihood_power"] == pytest.approx(1 / (4 * bound))
+    assert found.summary.log_likelihood_bound == pytest.approx(bound)
+    assert found.summary.likelihood_power == pytest.approx(1 / (4 * bound))
     assert price(found.event, budget) == pytest.approx(1.0, rel=1e-9)
-    assert planned(ops("published", draws=2), budget).plan["likelihood_power"] == pytest.approx(
+    assert planned(ops("published", draws=2), budget).summary.likelihood_power == pytest.approx(
         1 / (8 * math.log(1 + math.exp(math.sqrt(3.0))))
     )
-    assert planned(ops("published", log_likelihood_bound=0.1), budget).plan["likelihood_power"] == 1.0
+    assert planned(ops("published", log_likelihood_bound=0.1), budget).summary.likelihood_power == 1.0
 
 
 def test_declared_distance_is_counted_in_delta():
@@ -175,7 +176,7 @@ def test_tight_claim_holds_for_exact_densities(clip):
 def test_published_claim_holds_for_exact_densities():
     """In the ball, and with a cut; at rho = 1, where it costs 4 B."""
     model = models.logistic_regression(1, norm_bound=1.0)
-    _, unravel = plans.posterior_sample._unravel_in_double(model, (np.zeros((1, 1)), np.zeros(1)))
+    _, unravel = posterior_sample._unravel_in_double(model, (np.zeros((1, 1)), np.zeros(1)))
     for bound, radius in ((math.log(1 + math.e), 1.0), (0.5, math.inf)):
         inside, worst = np.abs(GRID) <= radius, 0.0
         for both in pairs(targets.bounded_target(model, unravel, 1, 1.0, bound, None), "replace-one"):
@@ -226,7 +227,7 @@ def test_a_record_of_huge_loss_counts_as_the_bound():
     own = models.from_functions(
         log_prior=lambda m: -0.5 * m**2, log_likelihood=lambda m, x: jnp.log(x) * m**4, start=0.0
     )
-    _, unravel = plans.posterior_sample._unravel_in_double(own, (np.ones(1),))
+    _, unravel = posterior_sample._unravel_in_double(own, (np.ones(1),))
     target = targets.bounded_target(own, unravel, 1, 0.25, 3.0, None)
     with jax.enable_x64(True):
         at = jnp.asarray([2.0])
@@ -279,7 +280,7 @@ def kolmogorov(draws, grid, density):
 def test_draws_in_a_ball_have_the_exact_distribution(in_a_ball):
     """Two parameters, by quadrature over the disc; along an axis, and in norm."""
     found, plan = in_a_ball
-    rho, (x, y) = plan.plan["likelihood_power"], plan.data.arrays
+    rho, (x, y) = plan.summary.likelihood_power, plan.data.arrays
     side = np.linspace(-1.5, 1.5, 301)
     points = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1)
     scores = points @ x.T.astype(np.float64)
@@ -321,7 +322,7 @@ def test_draws_have_the_exact_distribution_in_one_dimension(algorithm, route):
     elif route == "ball":
         sampler = replace(sampler, bound="published", radius=1.0, likelihood_power=1.0)
     found, plan = states(model, sampler, (x, y), Budget(epsilon=20.0, delta=1e-5), seed=11)
-    rows, rho, scores = plan.data.arrays[0].astype(np.float64), plan.plan["likelihood_power"], GRID[:, None]
+    rows, rho, scores = plan.data.arrays[0].astype(np.float64), plan.summary.likelihood_power, GRID[:, None]
     scores = GRID[:, None] * rows.T
     each = scores * y - np.logaddexp(scores, 0)
     if route == "cut":

@@ -17,8 +17,8 @@ import confide.inference.loop
 import confide.mechanism.noise
 import confide.privacy.budget
 from confide import Refused
-from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.models import inputs
 from helpers.fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
@@ -183,7 +183,9 @@ def program(rows, model, chains=1, **asked):
     """The traced step of a run on so many rows, with its limits."""
     many = np.concatenate([X, X]), np.concatenate([Y, Y])
     table = inputs.place_records(model, (many[0][:rows], many[1][:rows]), 500)
-    job = plans.make_plan(model, table, BUDGET, confide.sgld(), Asked(steps=4, chains=chains, **asked), _key()).job
+    job = stochastic.make_plan(
+        model, table, BUDGET, confide.sgld(), Options(steps=4, chains=chains, **asked), _key()
+    ).job
     with jax.enable_x64(True):
         data = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in table.arrays)
         present = jax.ShapeDtypeStruct(table.present.shape, bool)
@@ -226,8 +228,8 @@ def sums(name, n, chains):
             ),
         }[name]
         table = inputs.place_records(model, (np.zeros((n, 3), np.float32), np.zeros(n, np.float32)))
-        asked = Asked(steps=2, clip=0.7, batch_size=n)
-        job = plans.make_plan(model, table, BUDGET, confide.sgld(step_size=1e-9), asked, _key()).job
+        asked = Options(steps=2, clip=0.7, batch_size=n)
+        job = stochastic.make_plan(model, table, BUDGET, confide.sgld(step_size=1e-9), asked, _key()).job
         total = job.gradient_sum
 
         def one(position, arrays, reach):

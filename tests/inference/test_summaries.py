@@ -7,15 +7,15 @@ import pytest
 
 import confide
 from confide.inference import messages, summaries
-from confide.inference.summaries import releases, runs
+from confide.inference.summaries import releases, runs, tempered
 from helpers import golden_cases
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PLANS = sorted(GOLDEN.glob("**/plan.json"))
 KINDS = {
-    "langevin": runs.LangevinSummary,
-    "posterior-sample": runs.PosteriorSampleSummary,
-    "hybrid": runs.HybridSummary,
+    "langevin": tempered.LangevinSummary,
+    "posterior-sample": tempered.PosteriorSampleSummary,
+    "hybrid": tempered.HybridSummary,
     "dp_sgd": runs.OptimiserSummary,
     "dp_adam": runs.OptimiserSummary,
     "dpvi": runs.VariationalSummary,

@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 import confide
 from confide import models
 from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.mechanism import ghost_norms
 from confide.mechanism.clipping import clipped_sum
 from confide.mechanism.noise import SecureSource
@@ -308,7 +308,7 @@ def test_dropout_is_drawn_for_each_record_and_step_and_not_when_predicting():
 def test_what_secure_noise_drops_is_as_secret_as_the_noise():
     """What is dropped goes by the place of a record: by a known key, one record less would move all sums by many."""
     model, data = models.mlp((4, 5, CLASSES), dropout=0.5), arrays_like((4,), 16)
-    asked = Asked(steps=4, batch_size=8, chains=2, secure=True)
+    asked = Options(steps=4, batch_size=8, chains=2, noise="secure")
     job, _ = plans.private_job(model, data, BUDGET, confide.sgld(), asked, jax.random.key(0))
     with jax.enable_x64(True):
         found = [

@@ -18,7 +18,8 @@ import confide.inference.fitting
 from confide import events, models
 from confide.app.runs import request
 from confide.inference import checkpoints, loop, plans
-from confide.inference.plans import Asked, stochastic
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.inference.plans.estimates import SAMPLES
 from confide.mechanism import clipping, individual_filter, noise, oracle
 from confide.mechanism.kernel import Query
@@ -39,10 +40,12 @@ MODEL = models.logistic_regression(D)
 LONG = pytest.mark.long
 
 
-def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, **asked):
+def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, secure=False, **asked):
     kept = Accounts(bayesian=bayesian, individual=Individual() if settings is None else settings)
-    asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8} | asked
-    return stochastic.make_plan(model, (X, Y), budget, sampler or confide.sgld(), Asked(accounts=kept, **asked), _key())
+    asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8, "noise": "secure" if secure else "default"} | asked
+    return stochastic.make_plan(
+        model, (X, Y), budget, sampler or confide.sgld(), Options(account=kept, **asked), _key()
+    )
 
 
 def _key():
@@ -231,8 +234,8 @@ def _charged(found, spent, data):
 def test_room_is_kept_for_how_others_are_rounded_after_one_has_left(batch_size):
     """300 rows are added up in single precision: what slack costs in all steps is never spent on taking part."""
     x, y = X[:300], Y[:300]
-    asked = Asked(
-        accounts=Accounts(individual=Individual(stretch=3.0)),
+    asked = Options(
+        account=Accounts(individual=Individual(stretch=3.0)),
         steps=40,
         draws=40,
         burn_in=0,
@@ -406,7 +409,7 @@ def test_watching_changes_no_draw(batch_size):
     settings = {"batch_size": batch_size, "steps": 30, "draws": 30, "burn_in": 0, "clip": 0.8}
     found = []
     for bayesian in (False, True):
-        asked = Asked(accounts=Accounts(bayesian=bayesian), **settings)
+        asked = Options(account=Accounts(bayesian=bayesian), **settings)
         job = stochastic.make_plan(MODEL, (X, Y), BUDGET, confide.sgld(), asked, _key()).job
         found.append(job.execute((X, Y), jax.random.key(1)))
     assert found[0] == pytest.approx(found[1], rel=1e-4, abs=1e-5)

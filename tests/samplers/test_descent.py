@@ -13,7 +13,8 @@ import confide
 from confide import Refused
 from confide.inference import loop
 from confide.inference import plans as jobs
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.samplers import descent, variational
 from confide.samplers import variational_families as families
 from helpers.contracts import BUDGET, DATA, job_of
@@ -337,7 +338,9 @@ def test_other_guides_have_other_noise():
 
     model, data = confide.models.from_numpyro(written), (np.float32(INPUTS), np.float32(OUTCOMES))
     plans = [
-        jobs.make_plan(model, data, BUDGET, confide.dpvi(guide=guide), Asked(steps=10), jax.random.key(0)).plan
+        stochastic.make_plan(
+            model, data, BUDGET, confide.dpvi(guide=guide), Options(steps=10), jax.random.key(0)
+        ).summary.to_json()
         for guide in (by_hand, wider, by_hand)
     ]
     assert plans[0]["guide"] != plans[1]["guide"]
@@ -468,7 +471,7 @@ def test_the_clip_is_a_usual_one_where_the_budget_pays_for_it():
     def clip(epsilon, n, sampler):
         model, data = confide.models.logistic_regression(2), (np.zeros((n, 2), np.float32), np.zeros(n, np.float32))
         budget = confide.Budget(epsilon=epsilon, delta=1e-5)
-        return jobs.private_job(model, data, budget, sampler, Asked(), jax.random.key(0))[0].parameters.clip
+        return jobs.private_job(model, data, budget, sampler, Options(), jax.random.key(0))[0].parameters.clip
 
     assert clip(0.5, 30_000, confide.dp_sgd()) == 1.5
     assert clip(0.5, 30_000, confide.sgld()) < 0.5

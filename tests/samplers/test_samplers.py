@@ -12,7 +12,7 @@ import scipy.linalg
 import confide
 from confide import Refused, events
 from confide.inference import plans
-from confide.inference.plans import Asked
+from confide.inference.options import Options
 from confide.mechanism import noise, oracle
 from confide.mechanism.layers import Draw, Observed
 from helpers.contracts import BUDGET, SAMPLERS, job_of, keeps_its_promise
@@ -239,7 +239,7 @@ def stationary(sampler_of, step_size, frozen=None):
     model, data, mean, _ = TARGETS["linear regression"]
     sampler = sampler_of(step_size)
     data = tuple(np.asarray(array, np.float32) for array in data)
-    job = plans.plain_job(model, data, sampler, Asked(steps=1, batch_size=len(X)), jax.random.key(0))
+    job = plans.plain_job(model, data, sampler, Options(steps=1, batch_size=len(X)), jax.random.key(0))
     with jax.enable_x64(True):
         arrays = tuple(jnp.asarray(array) for array in data)
         control = type(job.kernel.schedule)(*(column[0] for column in job.kernel.schedule))

@@ -185,11 +185,11 @@ def audit_program(
     rebuilding.check_model(posterior)
     assert guarantee is not None
     generator = np.random.default_rng([seed, 1])
-    built = rebuilding.rebuilt(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
+    built = rebuilding.rebuild(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
     blocks, planned = gathering.sizes(built, repetitions)
     told = gathering.gather(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
-    points = _claim(guarantee, built.planned.until if steps < built.job.steps else None, steps)
+    points = _claim(guarantee, built.planned.spent_after if steps < built.job.steps else None, steps)
     tests = program.p_values(told, points)
     tests["priced"] = float(not _reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
     pairs = program.pairs_of(told)

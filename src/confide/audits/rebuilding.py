@@ -1,7 +1,7 @@
 r"""The program of a finished run, built again from what its folder says, for tables that are made up.
 
 The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
-`inference.plans.planned` makes the job of them, as it did for the run, so that nothing is computed here that the run
+`inference.plans.stochastic` makes the job of them, as it did for the run, so that nothing is computed here that the run
 computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
 draws are functions; canaries are left out; a witness listens (`confide.mechanism.witness`).
 
@@ -22,10 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import samplers
-from confide.inference import plans
+from confide.inference import summaries
 from confide.inference.loop import Job
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import Plan, stochastic
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.runs import Steps
 from confide.mechanism import noise
 from confide.mechanism.canaries import DOWN, LENGTH, OUT, UP
 from confide.mechanism.oracle import Observers
@@ -35,7 +37,7 @@ from confide.models.inputs import Records
 from confide.models.model import Data, Linear, Model
 from confide.models.tapes import Layered, Tape
 from confide.privacy.budget import Budget
-from confide.samplers import DESCENTS, STEPPING, Sampler
+from confide.samplers import Sampler
 from confide.validation import Refused
 
 MOST_LABELS = 256
@@ -48,34 +50,33 @@ class Shape(NamedTuple):
     kind: np.dtype
 
 
-def shapes(plan: dict[str, Any], model: Model) -> tuple[tuple[int, ...], ...]:
-    """Of the arrays of a record, as the plan tells them, or as a generalised linear model has them."""
-    told = plan.get("arrays")
-    if told is not None:
-        return tuple(map(tuple, told))
+def shapes(summary: Steps, model: Model) -> tuple[tuple[int, ...], ...]:
+    """Of the arrays of a record, as the plan has them, or as a generalised linear model does."""
+    if summary.arrays is not None:
+        return tuple(map(tuple, summary.arrays))
     if model.linear is not None and model.settings is not None:
         return (model.settings["dimension"],), ()
-    raise Refused("the run was written before plans told the shapes of records: fit it again to audit it so")
+    raise Refused("the run was written before plans held the shapes of records: fit it again to audit it so")
 
 
-def kinds(model: Model, told: tuple[tuple[int, ...], ...]) -> list[tuple[Shape, ...]]:
+def kinds(model: Model, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[Shape, ...]]:
     """What the arrays may hold, likeliest first. Which of them it was is not told, since that can depend on records."""
     single, whole = np.dtype(np.float32), np.dtype(np.int32)
-    usual = tuple(Shape(shape, single) for shape in told)
+    usual = tuple(Shape(shape, single) for shape in shapes)
     if model.linear is not None:
         return [usual]
-    return [usual, (*usual[:-1], Shape(told[-1], whole)), tuple(Shape(shape, whole) for shape in told)]
+    return [usual, (*usual[:-1], Shape(shapes[-1], whole)), tuple(Shape(shape, whole) for shape in shapes)]
 
 
 def check_model(posterior: Posterior) -> Model:
     """The model of a run whose program can be built again; refused in one line where it cannot."""
-    plan, model = posterior.plan, posterior.model
+    plan, model, summary = posterior.plan, posterior.model, summaries.from_json(posterior.plan)
     if posterior.guarantee is None:
         raise Refused("the posterior has no guarantee, so there is no claim to audit: fit it with confide.fit")
     if model is None:
         raise Refused("the model was built from functions that are not saved: give it to Posterior.load(path, model=)")
     name = plan.get("sampler")
-    if name not in (*STEPPING, *DESCENTS):
+    if not summary.noisy_sums or name not in samplers.__all__:
         raise Refused(
             f"made-up audits look at noisy sums, and {name or 'this release'} releases none: they are for samplers "
             "that release every step, such as sgld"
@@ -89,25 +90,15 @@ def check_model(posterior: Posterior) -> Model:
     return model
 
 
-def sampler_of(plan: dict[str, Any]) -> Sampler:
+def sampler_of(summary: Steps) -> Sampler:
     """The sampler with its step sizes or its noise as they were planned."""
-    name = plan["sampler"]
-    build: Any = getattr(samplers, name)
-    given = {option: plan[option] for option in build().options}
-    if name in STEPPING:
-        step_size = plan["step_size"]
-        if name == "wang2015_sgld" and plan["schedule"] == "fixed" and plan["last_step_size"] != step_size:
-            step_size = None  # by the paper's own rule
-        return build(step_size=step_size, schedule=plan["schedule"], temperature=plan["temperature"], **given)
-    if name == "dpvi":
-        given = {"family": plan["family"]}
-    return build(
-        learning_rate=plan["step_size"],
-        schedule=plan["schedule"],
-        noise_multiplier=plan["noise_multiplier"],
-        average=plan["average"],
-        **given,
-    )
+    make: Any = getattr(samplers, summary.sampler)
+    usual, settings = make(), summary.settings()
+    settings |= {option: summary.more[option] for option in usual.options}
+    falling = summary.last_step_size != summary.step_size
+    if usual.prescribe is not None and settings["schedule"] == "fixed" and falling:  # by the paper's own rule
+        settings["step_size"] = None
+    return make(**settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +106,7 @@ class Program:
     """A run's job on tables of marked rows (`table`), and on rows as the model has them."""
 
     job: Job
-    planned: plans.Planned
+    planned: Plan
     plain: Job
     records: int
     marked: Marked
@@ -127,48 +118,48 @@ class Program:
         return in_places(self.marked.table(weights), self.records)
 
 
-def rebuilt(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
+def rebuild(posterior: Posterior, key: jax.Array, generator: np.random.Generator, observed: int) -> Program:
     """The program of the run. `observed` numbers of noisy sums of one run and chain are kept at most."""
-    model = check_model(posterior)
-    *others, last = kinds(model, shapes(posterior.plan, model))
-    for told in others:
+    model, summary = check_model(posterior), summaries.from_json(posterior.plan)
+    assert isinstance(summary, Steps)
+    assert posterior.guarantee is not None
+    own = summary.budget or {}
+    budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=posterior.guarantee.neighbours)
+    *others, last = kinds(model, shapes(summary, model))
+    for each in others:
         try:
-            return _rebuilt(posterior, model, told, key, generator, observed)
+            return _rebuild(summary, budget, model, each, key, generator, observed)
         except Refused:  # the model cannot be evaluated on such arrays
             continue
-    return _rebuilt(posterior, model, last, key, generator, observed)
+    return _rebuild(summary, budget, model, last, key, generator, observed)
 
 
-def _rebuilt(
-    posterior: Posterior,
+def _rebuild(
+    summary: Steps,
+    budget: Budget,
     model: Model,
-    told: tuple[Shape, ...],
+    shapes: tuple[Shape, ...],
     key: jax.Array,
     generator: np.random.Generator,
     observed: int,
 ) -> Program:
-    plan, guarantee, n = posterior.plan, posterior.guarantee, int(posterior.plan["records"])
-    assert guarantee is not None
-    own = plan["budget"]
-    budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=guarantee.neighbours)
-    secure = plan["noise"] == "secure"
-    asked = Asked(plan["steps"], plan["batch_size"], plan["clip"], plan["chains"], draws=1, secure=secure)
-    asked = asked._replace(microbatch=plan.get("microbatch"))
+    n, names = int(summary.records), ("steps", "batch_size", "clip", "chains", "noise", "microbatch")
+    options = Options(**{name: getattr(summary, name) for name in names}, draws=1)
 
-    def planned(model: Model, data: Data) -> plans.Planned:
-        return plans.make_plan(model, in_places(data, n), budget, sampler_of(plan), asked, key)
+    def make_plan(model: Model, data: Data) -> Plan:
+        return stochastic.make_plan(model, in_places(data, n), budget, sampler_of(summary), options, key)
 
-    rows = ordinary(model, told, generator, 16)
-    plain = planned(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
+    rows = ordinary(model, shapes, generator, 16)
+    plain = make_plan(model, tuple(np.repeat(array[:1], n, axis=0) for array in rows)).job
     assert isinstance(plain, Job)
     marks = mark(model, tuple(array[_longest(plain, rows)][None] for array in rows), generator)
-    found = planned(marks.model, marks.table(np.zeros(n)))
+    found = make_plan(marks.model, marks.table(np.zeros(n)))
     job = found.job
     assert isinstance(job, Job)
     witness = Witness(
         sampling_probability=job.parameters.sampling_probability,
         clip=job.parameters.clip,
-        replaced=guarantee.neighbours == "replace-one",
+        replaced=budget.neighbours == "replace-one",
         observed=max(1, min(job.steps, observed // job.parameters.dimension)),
     )
     return Program(
@@ -177,7 +168,7 @@ def _rebuilt(
         plain=replace(plain, observers=Observers(witness=witness)),
         records=n,
         marked=marks,
-        shapes=told,
+        shapes=shapes,
         model=model,
     )
 
@@ -194,29 +185,29 @@ def in_places(rows: Data, number: int) -> Records:
     return inputs.spread(rows, np.ones(len(rows[0]), bool), number)
 
 
-def ordinary(model: Model, told: tuple[Shape, ...], generator: np.random.Generator, count: int) -> Data:
+def ordinary(model: Model, shapes: tuple[Shape, ...], generator: np.random.Generator, count: int) -> Data:
     """Rows that the model can be fitted to, as far as it says: numbers of order one, and labels 0 and 1."""
-    *features, last = [_numbers(each, generator, count) for each in told]
+    *features, last = [_numbers(each, generator, count) for each in shapes]
     labels = generator.integers(0, 2, last.shape)
     for outcome in (last, np.abs(np.round(last)), labels):
-        rows = (*features, outcome.astype(told[-1].kind))
+        rows = (*features, outcome.astype(shapes[-1].kind))
         try:
             model.check(rows)
         except Refused:
             continue
         if model.admits is None or np.all(model.admits(rows)):
             return rows
-    return (*features, labels.astype(told[-1].kind))
+    return (*features, labels.astype(shapes[-1].kind))
 
 
-def labels(model: Model, told: tuple[Shape, ...]) -> np.ndarray:
+def labels(model: Model, shapes: tuple[Shape, ...]) -> np.ndarray:
     """All that a classifier knows, up to `MOST_LABELS`; none of other models, or where the model does not say."""
     if model.kind != "classification" or model.admits is None:
         return np.zeros(0, int)
     candidates = np.arange(MOST_LABELS)
-    rows = [np.zeros((MOST_LABELS, *each.shape), each.kind) for each in told[:-1]]
-    outcomes = np.broadcast_to(candidates.reshape(-1, *[1] * len(told[-1].shape)), (MOST_LABELS, *told[-1].shape))
-    known = np.asarray(model.admits((*rows, outcomes.astype(told[-1].kind))))
+    rows = [np.zeros((MOST_LABELS, *each.shape), each.kind) for each in shapes[:-1]]
+    outcomes = np.broadcast_to(candidates.reshape(-1, *[1] * len(shapes[-1].shape)), (MOST_LABELS, *shapes[-1].shape))
+    known = np.asarray(model.admits((*rows, outcomes.astype(shapes[-1].kind))))
     return candidates[known.reshape(MOST_LABELS, -1).all(axis=1)]
 
 

@@ -27,14 +27,14 @@ from confide.data import datasets
 from confide.experiments.triastcyn2020_curves import DELTA, STRICT
 from confide.inference import plans as jobs
 from confide.inference.loop import Job
-from confide.inference.plans import Asked
+from confide.inference.options import Options
+from confide.inference.plans import stochastic
 from confide.inference.posterior import NotPrivateWarning, Posterior
 from confide.mechanism import noise
 from confide.models.inputs import check_data
 from confide.privacy import pricing
 from confide.privacy.accountants import bayesian
 from confide.privacy.accountants.bayesian import Typical
-from confide.privacy.extra_accounts import accounts
 from confide.samplers import Sampler
 
 SEED = 2020
@@ -152,9 +152,9 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     Not by `confide.fit`, which tells what it finds of typical people at the delta of the budget alone.
     """
     arrays, key = check_data(task.model, task.train), noise.as_key(SEED)
-    asked = Asked(effort.steps, effort.batch_size, CLIP, accounts=accounts(("dp", "bayesian")))
+    options = Options(effort.steps, effort.batch_size, CLIP, account=("dp", "bayesian"))
     budget = confide.Budget(epsilon=epsilon, delta=DELTA)
-    planned = jobs.make_plan(task.model, arrays, budget, sampler, asked, noise.derive_key(key, "start"))
+    planned = stochastic.make_plan(task.model, arrays, budget, sampler, options, noise.derive_key(key, "start"))
     job, source = planned.job, noise.derive_key(key, "run")
     kept = job.execute(planned.data, source)
     assert isinstance(job, Job)
@@ -174,9 +174,11 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
         "failure_probability": GAMMA,
     }
     posterior = Posterior(
-        draws=_unravelled(task.model, arrays, kept if planned.finish is None else planned.finish(kept, source)),
+        draws=_unravelled(
+            task.model, arrays, kept if planned.postprocess is None else planned.postprocess(kept, source)
+        ),
         guarantee=exact,
-        plan=planned.plan,
+        plan=planned.summary.to_json(),
         model=task.model,
     )
     return Fitted(

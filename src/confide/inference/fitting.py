@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import canary_requests, checkpoints, loop, messages, plans, summaries
+from confide.inference import canary_requests, checkpoints, loop, messages, plans
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
-from confide.inference.options import Fit, takes
-from confide.inference.plans import Asked, Planned
+from confide.inference.options import Fit, Options, takes
+from confide.inference.plans import Plan, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import show_progress
 from confide.inference.spend import Account, Key, Paid, Purchase, spend
-from confide.inference.summaries.runs import Run, Steps
+from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
@@ -32,7 +32,7 @@ from confide.models.inputs import Records, check_data, place_records
 from confide.models.model import Model
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
-from confide.privacy.extra_accounts import accounts
+from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler, sgld
 from confide.validation import Refused
 
@@ -65,12 +65,10 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     table = place_records(options.model, options.data, options.records, present)
     planted = _plant(options, table)
     start, key = _keys(options.noise, options.key, None if checkpoint is None else checkpoint.found)
-    asked = _plan_options(options)._replace(canaries=planted)
-    model, rows = (options.model, table) if planted is None else (planted.model, planted.data)
-    planned = plans.make_plan(model, rows, options.budget, sampler, asked, start)
-    purchase = _purchase(options, planned, table, planted, key.given)
+    plan = _plan(options, table, planted, start)
+    purchase = _purchase(options, plan, table, planted, key.given)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
-    return _run(options, planned, planted, paid)
+    return _run(options, plan, planted, paid)
 
 
 def _check(options: Fit) -> Account | None:
@@ -90,7 +88,25 @@ def _check(options: Fit) -> Account | None:
     if options.noise == "secure" and options.key is not None:
         raise Refused("noise = 'secure' takes its key from the operating system: leave key out")
     validation.positive(checkpoint_seconds=options.checkpoint_seconds)
+    _check_extras(sampler, options)
     return charges.open_account(options.ledger, options.dataset, budget.neighbours)
+
+
+def _check_extras(sampler: Sampler, options: Fit) -> None:
+    """Refuse accounts and canaries of what does not release every step."""
+    kept, planted = accounts(options.account) != Accounts(), bool(canary_requests.number(options.canaries))
+    if kept and sampler.kind != "steps":
+        raise Refused(
+            f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "
+            "step, such as sgld"
+        )
+    if planted and kept:
+        raise Refused("canaries: other accounts than 'dp' would take them for people: audit without those accounts")
+    if planted and sampler.kind != "steps":
+        raise Refused(
+            f"canaries: {sampler.name} hides its steps, from which canaries are told: they are for samplers that "
+            "release every step, such as sgld"
+        )
 
 
 def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None) -> None:
@@ -105,20 +121,6 @@ def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None)
     )
 
 
-def _plan_options(options: Fit) -> Asked:
-    return Asked(
-        options.steps,
-        options.batch_size,
-        options.clip,
-        options.chains,
-        options.draws,
-        options.burn_in,
-        options.noise == "secure",
-        accounts(options.account),
-        microbatch=options.microbatch,
-    )
-
-
 def _plant(options: Fit, table: Records) -> Planted | None:
     """The model and the data with canaries, where there are to be any."""
     model, count = options.model, canary_requests.number(options.canaries)
@@ -129,39 +131,45 @@ def _plant(options: Fit, table: Records) -> Planted | None:
     return planting.plant(model, table, count, flat.size, options.budget.neighbours)
 
 
-def _purchase(options: Fit, planned: Planned, table: Records, planted: Planted | None, given: bool) -> Purchase[Run]:
+def _plan(options: Fit, table: Records, planted: Planted | None, key: jax.Array) -> Plan:
+    assert options.sampler is not None
+    asked = (options.budget, options.sampler, options, key)
+    if planted is not None:
+        return stochastic.make_plan(planted.model, planted.data, *asked, planted)
+    return plans.PLANNERS[options.sampler.kind](options.model, table, *asked)
+
+
+def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None, given: bool) -> Purchase[RunSummary]:
     """The run with what is stored and said of it."""
-    summary = summaries.from_json(planned.plan)
-    assert isinstance(summary, Run)
     assert options.sampler is not None
     summary = replace(
-        summary,
-        prior_scale=(planned.model.settings or {}).get("prior_scale"),
+        plan.summary,
+        prior_scale=(plan.model.settings or {}).get("prior_scale"),
         canaries=None if planted is None else planted.count,
         arrays=[list(array.shape[1:]) for array in table.arrays],  # public
         microbatch=options.microbatch,
         noise=options.noise,
     )
-    arrays, job = planned.data.arrays, planned.job
+    arrays, job = plan.data.arrays, plan.job
     return Purchase(
-        event=planned.event,
+        event=plan.event,
         summary=summary,
-        released=planned.released,
+        released=plan.released,
         assumptions=messages.assumptions(options.noise, given) + options.assumptions,
-        data=(*arrays, planned.data.present),
-        details=lambda: {"model": _digest(planned.model, arrays), "work": job.digest()},
+        data=(*arrays, plan.data.present),
+        details=lambda: {"model": _digest(plan.model, arrays), "work": job.digest()},
         first_state=job.first_state,
         remedy=options.sampler.remedy,
     )
 
 
-def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run]) -> Posterior:
+def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummary]) -> Posterior:
     """What is paid for."""
-    job, until, source = planned.job, planned.until, paid.source
+    job, spent_after, source = plan.job, plan.spent_after, paid.source
     guarantee, summary = paid.guarantee, paid.summary
     inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
-    data = planned.data if planted is None else planted.with_members(inside)
-    spent = None if until is None else lambda step: messages.spent_so_far(until(step), guarantee)
+    data = plan.data if planted is None else planted.with_members(inside)
+    spent = None if spent_after is None else lambda step: messages.spent_so_far(spent_after(step), guarantee)
     with show_progress(job.steps, spent, options.progress) as report:
         kept = job.execute(
             data,
@@ -171,21 +179,21 @@ def _run(options: Fit, planned: Planned, planted: Planted | None, paid: Paid[Run
             every=options.checkpoint_seconds,
             report=report,
         )
-    if planned.finish is not None:
-        kept = planned.finish(kept, source)
-    if planned.histogram is not None:
+    if plan.postprocess is not None:
+        kept = plan.postprocess(kept, source)
+    if plan.histogram is not None:
         assert isinstance(summary, Steps)
-        summary = summary.with_histogram(planned.histogram(job.observations, source))
+        summary = summary.with_histogram(plan.histogram(job.observations, source))
     if accounts(options.account).bayesian:
         guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
         _say(options, messages.typical(guarantee))
     if job.diagnostics is not None:
         _say(options, messages.hidden(job.diagnostics))
     posterior = Posterior(
-        draws=_unravel(planned.model, planned.data.arrays, kept),
+        draws=_unravel(plan.model, plan.data.arrays, kept),
         guarantee=guarantee,
         plan=summary.to_json(),
-        model=planned.model if planted is None else options.model,
+        model=plan.model if planted is None else options.model,
         canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
         diagnostics=job.diagnostics,
     )
@@ -238,12 +246,12 @@ def sample(
     validation.instance(Sampler, sampler=sampler)
     arrays = check_data(model, data)
     start, (source, _) = _keys("default", key, None)
-    asked = Asked(steps, batch_size, None, chains, draws, burn_in)
-    job, plan, finish = plans.plain(model, arrays, sampler, asked, start)
+    options = Options(steps, batch_size, chains=chains, draws=draws, burn_in=burn_in)
+    job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
     with show_progress(job.steps, None, progress) as report:
         kept = loop.execute(job, arrays, source, report=report)
-    kept = kept if finish is None else finish(kept, source)
-    plan |= {"noise": "default"}
+    kept = kept if postprocess is None else postprocess(kept, source)
+    plan = replace(summary, noise="default").to_json()
     return Posterior(draws=_unravel(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 

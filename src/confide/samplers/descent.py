@@ -55,6 +55,7 @@ class Descent(Sampler):
     draws: int | None = 1  # kept where nobody asks for more
 
     optimises = True
+    point = True
     remedy = "raise noise_multiplier, take fewer steps, or leave it out"
 
     def __post_init__(self) -> None:
@@ -113,7 +114,7 @@ class Descent(Sampler):
             "noise_multiplier": self.noise_multiplier,
             "average": self.average,
         }
-        point = {"estimate": "point"} if self.draws == 1 else {}
+        point = {"estimate": "point"} if self.point else {}
         named = {name: "function" if callable(value) else value for name, value in settings.items()}
         return {"sampler": self.name, **named, **self.options, **point}
 

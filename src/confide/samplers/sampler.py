@@ -44,6 +44,7 @@ class Sampler:
 
     kind: ClassVar[Kind] = "steps"
     optimises: ClassVar[bool] = False  # whether it seeks a point, or a q, and draws the least noise that is paid for
+    point: ClassVar[bool] = False  # whether what it keeps are points near the mode
     remedy: ClassVar[str] = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
 
     def __post_init__(self) -> None:

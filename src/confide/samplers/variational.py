@@ -62,6 +62,8 @@ class Variational(Descent):
     guide: Any = None
     family: Family | None = None  # once it has met a model
 
+    point = False
+
     def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
         return DRIFT / math.sqrt(steps)
 

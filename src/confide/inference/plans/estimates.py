@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from confide.inference.loop import Job
-from confide.inference.plans.setup import Work
+from confide.inference.plans.plan import Run
 from confide.privacy.accountants import bayesian
 from confide.privacy.accountants.bayesian import Typical
 from confide.privacy.budget import Guarantee
@@ -17,7 +17,7 @@ FAILURE = 1e-15  # probability that an estimate of one step falls short
 SAMPLES = 8  # distances a step, for the Bayesian account: as many as triastcyn2020 takes, and a multiple of 8
 
 
-def typical(job: Work, guarantee: Guarantee) -> Typical | None:
+def typical(job: Run, guarantee: Guarantee) -> Typical | None:
     """The estimate for typical people, from the distances that the run has noted; None where they allow none.
 
     K chains are K times as many steps. What is promised to anybody holds for typical people too. Distances are at most

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans import stochastic
-from confide.inference.plans.setup import Asked, Planned, Work
+from confide.inference.options import Options
+from confide.inference.plans import langevin, posterior_sample, stochastic
+from confide.inference.plans.plan import Plan, Run
 from confide.inference.posterior import Diagnostics
+from confide.inference.summaries.tempered import HybridSummary, LangevinSummary, PosteriorSampleSummary
 from confide.mechanism import noise
 from confide.models.inputs import Records
 from confide.models.model import Model
@@ -24,14 +25,17 @@ from confide.samplers.hybrid import Hybrid
 from confide.validation import Refused
 
 RELEASED = "the draw that each chain starts from, every iterate after it, and anything computed from them"
-Planner = Callable[..., Planned]
+FIRST: dict[str, Callable[..., Plan]] = {
+    "last iterate": langevin.make_plan,
+    "posterior sample": posterior_sample.make_plan,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relay:
     """Two jobs of which the second starts where the first ended. One that had not got to the second begins anew."""
 
-    first: Work
+    first: Run
     then: Job
 
     @property
@@ -67,41 +71,43 @@ class Relay:
         return job.execute(data, key, resumed=resumed, report=None if report is None else further, **how)
 
 
-def make_plan(
-    planner: Planner,
-    model: Model,
-    data: Records,
-    budget: Budget,
-    sampler: Hybrid,
-    asked: Asked,
-    key: jax.Array,
-) -> Planned:
-    """`planner` plans the first part."""
+def make_plan(model: Model, data: Records, budget: Budget, sampler: Hybrid, options: Options, key: jax.Array) -> Plan:
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
     mu = pricing.gdp_mu(budget.epsilon, budget.delta) * sampler.share**0.5
     share = replace(budget, epsilon=pricing.gdp_epsilon(mu, budget.delta))
-    alone = asked._replace(steps=None, batch_size=None, draws=1, burn_in=None)
-    start = planner(model, data, share, sampler.first, alone, key)
-    chains = validation.count(chains=asked.chains)
-    if asked.burn_in is None:
-        asked = asked._replace(burn_in=0)
+    alone = replace(options, steps=None, batch_size=None, draws=1, burn_in=None)
+    start = FIRST[sampler.first.kind](model, data, share, sampler.first, alone, key)
+    if options.burn_in is None:
+        options = replace(options, burn_in=0)
     model, data = start.model, start.data
-    if asked.clip is None and start.plan.get("clip"):  # the same likelihood as the start's, from which it need not move
-        asked = asked._replace(clip=start.plan["clip"])
-    job, steps = stochastic.private_job(model, data, budget, sampler.then, asked, key, beside=start.event)
+    assert isinstance(start.summary, LangevinSummary | PosteriorSampleSummary)
+    if options.clip is None:  # the start's likelihood, from which it need not move
+        options = replace(options, clip=start.summary.clip)
+    job, steps = stochastic.private_job(model, data, budget, sampler.then, options, key, beside=start.event)
     relay = Relay(first=start.job, then=job)
 
-    def until(step: int) -> Event:
-        if step <= start.job.steps or start.until is None:
-            return start.event if start.until is None else start.until(max(step, 1))
-        return events.compose(start.event, stochastic.until(job, step - start.job.steps))
+    def spent_after(step: int) -> Event:
+        if step <= start.job.steps or start.spent_after is None:
+            return start.event if start.spent_after is None else start.spent_after(max(step, 1))
+        return events.compose(start.event, stochastic.spent_after(job, step - start.job.steps))
 
-    plan = stochastic.describe(model, sampler.then, job) | {
-        "sampler": "hybrid",
-        "then": sampler.then.name,
-        "first": start.plan,
-        "share": sampler.share,
-        "chains": chains,
-    }
-    return Planned(model, data, relay, events.compose(start.event, steps), plan, until, RELEASED)
+    summary = stochastic.describe(
+        HybridSummary,
+        model,
+        sampler.then,
+        job,
+        then=sampler.then.name,
+        first=start.summary.to_json(),
+        share=sampler.share,
+        diffusion_time=stochastic.diffusion_time(job),
+    )
+    return Plan(
+        model,
+        data,
+        relay,
+        events.compose(start.event, steps),
+        replace(summary, sampler=sampler.name),
+        spent_after,
+        RELEASED,
+    )

@@ -40,7 +40,7 @@ class Binning(NamedTuple):
     delta: float  # at which costs are epsilons
     beside: float  # what the histogram itself costs every record
 
-    def released(self, observations: Observations | None, source: Any) -> individual.Histogram:
+    def release(self, observations: Observations | None, source: Any) -> individual.Histogram:
         """The counts with noise, of what records have spent in all chains."""
         assert observations is not None
         assert observations.spent is not None

@@ -32,8 +32,11 @@ import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans.setup import Asked, Planned, start
-from confide.inference.plans.stochastic import describe
+from confide.inference.options import Options
+from confide.inference.plans.plan import Plan
+from confide.inference.plans.run_setup import initial_position
+from confide.inference.plans.stochastic import describe, diffusion_time
+from confide.inference.summaries.tempered import LangevinSummary
 from confide.mechanism import noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
 from confide.mechanism.kernel import MechanismParameters
@@ -77,23 +80,23 @@ class Course(NamedTuple):
 
 
 def make_plan(
-    model: Model, records: Records, budget: Budget, sampler: Langevin, asked: Asked, key: jax.Array
-) -> Planned:
-    n, chains = records.number, validation.count(chains=asked.chains)
-    if asked.batch_size not in (None, n):
-        raise Refused(f"batch_size = {asked.batch_size} is not all {n} records, which langevin() uses: leave it out")
+    model: Model, records: Records, budget: Budget, sampler: Langevin, options: Options, key: jax.Array
+) -> Plan:
+    n, chains = records.number, validation.count(chains=options.chains)
+    if options.batch_size not in (None, n):
+        raise Refused(f"batch_size = {options.batch_size} is not all {n} records, which langevin() uses: leave it out")
     model, records = convexity.prepare_convex(model, records)
     data = records.arrays
     assert model.settings is not None
     scale = model.settings["prior_scale"]
     mu = pricing.gdp_mu(budget.epsilon, budget.delta) / events.SENSITIVITY[budget.neighbours] / math.sqrt(chains)
-    clip = asked.clip if asked.clip is not None else default_clip(model, mu / scale)
+    clip = options.clip if options.clip is not None else default_clip(model, mu / scale)
     flat, unravel = unraveller(model, data, key)
     check_likelihood(model, records, flat, unravel)
     shape = convexity.shape(model, clip)
     terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale)
-    temperature = sampler.temperature or _temperature(terms, sampler, asked, budget, chains)
-    course = course_of(terms, sampler, asked, temperature)
+    temperature = sampler.temperature or _temperature(terms, sampler, options, budget, chains)
+    course = course_of(terms, sampler, options, temperature)
     event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
     parameters = MechanismParameters(
         n=n,
@@ -101,32 +104,37 @@ def make_plan(
         clip=shape.gradient_bound,
         dimension=flat.size,
         prior=lambda position: position / scale**2,
-        rounding=noise.CONTRIBUTIONS if asked.secure else noise.SUMS,
+        rounding=noise.CONTRIBUTIONS if options.noise == "secure" else noise.SUMS,
         capacity=records.places,
     )
     keys = [noise.derive_key(key, "chain", chain) for chain in range(chains)]
-    draws = _draws(sampler, asked)
+    draws = _draws(sampler, options)
     job = Job(
         kernel=kernel(parameters, course.sizes, temperature, scale, lambda: course.event),
         parameters=parameters,
         gradient_sum=clipped_sum(model, parameters.clip, unravel, records.places),
-        initial_positions=np.stack([np.asarray(start(model, data, k, chains), np.float64) for k in keys]),
+        initial_positions=np.stack([np.asarray(initial_position(model, data, k, chains), np.float64) for k in keys]),
         burn_in=course.sizes.size - draws * course.gap,
         thin=course.gap,
         buffer=None,
     )
-    plan = describe(model, sampler, job) | {
-        "temperature": temperature,
-        "likelihood_power": 1 / temperature,
-        "norm_bound": model.settings["norm_bound"],
-        "settled": float(course.sizes.sum()) / n * temperature / scale**2,
-    }
+    summary = describe(
+        LangevinSummary,
+        model,
+        sampler,
+        job,
+        temperature=temperature,
+        likelihood_power=1 / temperature,
+        norm_bound=model.settings["norm_bound"],
+        settled=float(course.sizes.sum()) / n * temperature / scale**2,
+        diffusion_time=diffusion_time(job),
+    )
 
-    def until(step: int) -> Event:
+    def spent_after(step: int) -> Event:
         assert isinstance(course.event, LastIterates)
         return events.compose(course.event.until(step), repeats=chains)
 
-    return Planned(model, records, job, event, plan, until, LAST)
+    return Plan(model, records, job, event, summary, spent_after, LAST)
 
 
 def default_clip(model: Model, affordable: float) -> float | None:
@@ -141,15 +149,15 @@ def default_clip(model: Model, affordable: float) -> float | None:
     return usual * max(1.0, min(2.0, affordable / usual))
 
 
-def _draws(sampler: Langevin, asked: Asked) -> int:
-    return validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
+def _draws(sampler: Langevin, options: Options) -> int:
+    return validation.count(draws=sampler.draws if options.draws is None else options.draws)
 
 
-def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float) -> Course:
+def course_of(terms: Terms, sampler: Langevin, options: Options, temperature: float) -> Course:
     """The steps at a temperature: how long, how large, and what they reveal."""
     convex = temperature * terms.shape.strong_convexity
     smooth = convex + terms.places * terms.shape.smoothness
-    first, gap, draws = _lengths(sampler, asked, (convex + smooth) / convex)
+    first, gap, draws = _lengths(sampler, options, (convex + smooth) / convex)
     steps = first + (draws - 1) * gap
     sizes, final = sampler.step_sizes(steps)
     if not final:
@@ -169,18 +177,18 @@ def course_of(terms: Terms, sampler: Langevin, asked: Asked, temperature: float)
     return Course(sizes, gap, event)
 
 
-def _lengths(sampler: Langevin, asked: Asked, condition: float) -> tuple[int, int, int]:
+def _lengths(sampler: Langevin, options: Options, condition: float) -> tuple[int, int, int]:
     """Steps before the first release, between two, and how many there are."""
-    draws = _draws(sampler, asked)
-    if asked.steps is None:
+    draws = _draws(sampler, options)
+    if options.steps is None:
         first = min(MOST, max(FEWEST, math.ceil(SETTLED * condition)))
-        if asked.burn_in is not None:
+        if options.burn_in is not None:
             raise Refused("burn_in is given without steps: give both, or neither")
         return first, sampler.gap or max(1, first // GAP), draws
-    steps = validation.count(steps=asked.steps)
+    steps = validation.count(steps=options.steps)
     gap = sampler.gap or max(1, steps // (GAP + draws - 1))
-    if asked.burn_in is not None:
-        gap = (steps - int(validation.nonnegative(burn_in=asked.burn_in))) // draws
+    if options.burn_in is not None:
+        gap = (steps - int(validation.nonnegative(burn_in=options.burn_in))) // draws
     if gap < 1 or steps - (draws - 1) * gap < gap:
         raise Refused(f"steps = {steps} are too few for {draws} draws: give more steps, or ask for fewer draws")
     return steps - (draws - 1) * gap, gap, draws
@@ -194,11 +202,11 @@ def rounding(terms: Terms, step: float) -> float:
     return UNIT * (terms.places * (scores + 18 * bound + sums) + 8 * radius / step)
 
 
-def _temperature(terms: Terms, sampler: Langevin, asked: Asked, budget: Budget, chains: int) -> float:
+def _temperature(terms: Terms, sampler: Langevin, options: Options, budget: Budget, chains: int) -> float:
     """The lowest temperature, from 1 on, that the budget pays for."""
 
     def spends(temperature: float) -> float:
-        event = course_of(terms, sampler, asked, temperature).event
+        event = course_of(terms, sampler, options, temperature).event
         squared = chains * event.parts(budget.neighbours).squared_mu
         return pricing.gdp_epsilon(math.sqrt(squared), budget.delta)
 

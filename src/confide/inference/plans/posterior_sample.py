@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,9 +32,12 @@ from confide.inference.checkpoints import Checkpoint
 from confide.inference.exact import metropolis, targets
 from confide.inference.exact.metropolis import Chains
 from confide.inference.exact.targets import Frame, Target
+from confide.inference.options import Options
 from confide.inference.plans.langevin import default_clip
-from confide.inference.plans.setup import Asked, Planned, start
+from confide.inference.plans.plan import Plan
+from confide.inference.plans.run_setup import initial_position
 from confide.inference.posterior import Diagnostics, ExactnessWarning
+from confide.inference.summaries.tempered import PosteriorSampleSummary
 from confide.mechanism import noise
 from confide.models import convexity
 from confide.models.inputs import Records, as_records
@@ -119,7 +122,7 @@ class SampleJob:
             own = noise.derive_key(key, chain)
             if frame is None:
                 with jax.enable_x64(False):
-                    home = np.asarray(start(self.model, data, own, self.chains.number), np.float64)
+                    home = np.asarray(initial_position(self.model, data, own, self.chains.number), np.float64)
             else:
                 home = np.zeros(frame.centre.size)
             away = np.array(noise.normals(noise.derive_key(own, "apart"), home.shape))
@@ -158,56 +161,69 @@ def make_plan(
     records: Records,
     budget: Budget,
     sampler: OnePosteriorSample,
-    asked: Asked,
+    options: Options,
     key: jax.Array,
-) -> Planned:
+) -> Plan:
     for name in ("steps", "batch_size", "burn_in"):
-        if getattr(asked, name) is not None:
+        if getattr(options, name) is not None:
             raise Refused(
                 f"{name} is not for posterior samples: leave it out (in Python there are warmup= and samples=)"
             )
-    if asked.secure:
+    if options.noise == "secure":
         raise Refused("noise = 'secure' cannot make a Markov chain exact: leave it out, or use sgld() or langevin()")
-    chains = validation.count(chains=asked.chains)
-    draws = validation.count(draws=sampler.draws if asked.draws is None else asked.draws)
-    tempered = _tight if sampler.bound == "tight" else _published_target
-    model, records, target, event, plan = tempered(model, records, budget, sampler, asked, chains * draws)
+    chains = validation.count(chains=options.chains)
+    draws = validation.count(draws=sampler.draws if options.draws is None else options.draws)
+    temper = _tight if sampler.bound == "tight" else _published_target
+    found = temper(model, records, budget, sampler, options, chains * draws)
+    model, records = found.model, found.records
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
-    run = _chains(model, target, sampler, records.number, flat.size, chains * draws)
-    plan = {
-        "model": model.name,
-        **sampler.to_json(),
-        "records": records.number,
-        "parameters": flat.size,
-        "chains": chains,
-        "draws": draws,
-        "clip": None,
-        "radius": None,
-        "log_likelihood_bound": None,
-        "norm_bound": None if model.linear is None else model.linear.norm_bound,
-        **plan,
-        "algorithm": run.algorithm,
-        "hidden_chains": run.number,
-        "warmup": run.warmup,
-        "samples": run.samples,
-        "steps": run.warmup + run.samples,
-    }
-    job = SampleJob(model=model, target=target, chains=run, shape=(chains, draws))
-    return Planned(model, records, job, event, plan, None, RELEASED)
+    run = _chains(model, found.target, sampler, records.number, flat.size, chains * draws)
+    summary = PosteriorSampleSummary(
+        model=model.name,
+        sampler=sampler.name,
+        bound=sampler.bound,
+        total_variation=sampler.total_variation,
+        records=records.number,
+        parameters=flat.size,
+        chains=chains,
+        draws=draws,
+        clip=found.clip,
+        radius=found.radius,
+        log_likelihood_bound=found.log_likelihood_bound,
+        norm_bound=None if model.linear is None else model.linear.norm_bound,
+        likelihood_power=found.power,
+        algorithm=run.algorithm,
+        hidden_chains=run.number,
+        warmup=run.warmup,
+        samples=run.samples,
+        steps=run.warmup + run.samples,
+    )
+    job = SampleJob(model=model, target=found.target, chains=run, shape=(chains, draws))
+    return Plan(model, records, job, found.event, summary, None, RELEASED)
 
 
-Tempered = tuple[Model, Records, Target, Event, dict[str, Any]]
+class Tempered(NamedTuple):
+    """What is sampled, how much of the likelihood is in it, and by what its price is bounded."""
+
+    model: Model
+    records: Records
+    target: Target
+    event: Event
+    power: float
+    clip: float | None = None  # of gradients, where any are cut
+    log_likelihood_bound: float | None = None
+    radius: float | None = None  # that parameters are held in
 
 
 def _tight(
-    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, options: Options, total: int
 ) -> Tempered:
     model, records = convexity.prepare_convex(model, records)
     assert model.settings is not None
     affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
     affordable /= model.settings["prior_scale"]  # power times clip
-    clip = asked.clip if asked.clip is not None else default_clip(model, affordable)
+    clip = options.clip if options.clip is not None else default_clip(model, affordable)
     shape = convexity.shape(model, None if clip is None else validation.positive(clip=clip))
     power = sampler.likelihood_power or min(1.0, MARGIN * affordable / shape.gradient_bound)
     event = PosteriorSample(
@@ -221,7 +237,7 @@ def _tight(
     assert model.family is not None
     longest = math.inf if model.family.outputs else model.family.residual_bound * convexity.longest(model)
     cut = None if clip is None or clip >= longest else clip
-    return model, records, targets.convex(model, power, clip), event, {"likelihood_power": power, "clip": cut}
+    return Tempered(model, records, targets.convex(model, power, clip), event, power, clip=cut)
 
 
 def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
@@ -258,9 +274,9 @@ def _distance_too_large(total_variation: float, budget: Budget) -> Refused:
 
 
 def _published_target(
-    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, asked: Asked, total: int
+    model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, options: Options, total: int
 ) -> Tempered:
-    if asked.clip is not None:
+    if options.clip is not None:
         raise Refused("clip is not for bound = 'published', which bounds the log likelihood: leave it out")
     radius, bound = sampler.radius, sampler.log_likelihood_bound
     if bound is None:
@@ -287,7 +303,7 @@ def _published_target(
     target = targets.bounded_target(
         model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None
     )
-    return model, records, target, event, {"likelihood_power": power, "log_likelihood_bound": bound, "radius": radius}
+    return Tempered(model, records, target, event, power, log_likelihood_bound=bound, radius=radius)
 
 
 def _check_price(event: Event, budget: Budget, sampler: OnePosteriorSample) -> None:

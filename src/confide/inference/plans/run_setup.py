@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.plans.setup import Asked, start
+from confide.inference.options import RunSettings
 from confide.mechanism import noise
+from confide.mechanism.canaries import Planted
 from confide.mechanism.clipping import clipped_sum, whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.mechanism.oracle import Observers
@@ -41,18 +43,20 @@ class RunSetup(NamedTuple):
     thin: int
 
 
-def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: jax.Array) -> RunSetup:
+def run_setup(
+    model: Model, records: Records, options: RunSettings, clip: float, key: jax.Array, planted: Planted | None = None
+) -> RunSetup:
     n, data = records.number, records.arrays
-    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if asked.batch_size is None else asked.batch_size)
-    chains = validation.count(chains=asked.chains)
-    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
+    n, batch = calibration.sizes(n, min(n, BATCH_SIZE) if options.batch_size is None else options.batch_size)
+    chains = validation.count(chains=options.chains)
+    steps = validation.count(steps=STEPS if options.steps is None else options.steps)
     keys = [noise.derive_key(key, "chain", chain) for chain in range(chains)]
     flat, unravel = unraveller(model, data, keys[0])
-    size = flat.size if asked.canaries is None else asked.canaries.first  # as without canaries
+    size = flat.size if planted is None else planted.first  # as without canaries
     most = min(DRAWS, max(FEWEST, KEPT // (size * chains)))
-    burn_in, thin = _thinning(steps, asked.draws, asked.burn_in, most)
+    burn_in, thin = _thinning(steps, options.draws, options.burn_in, most)
     check_likelihood(model, records, flat, unravel)
-    initial_positions = [np.asarray(start(model, data, k, chains), np.float64)[:size] for k in keys]
+    initial_positions = [np.asarray(initial_position(model, data, k, chains), np.float64)[:size] for k in keys]
     rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
 
     def log_prior(own: jax.Array) -> jax.Array:
@@ -63,8 +67,8 @@ def run_setup(model: Model, records: Records, asked: Asked, clip: float, key: ja
             gradient = -jax.grad(log_prior)(position.astype(jnp.float32))
         return gradient.astype(jnp.float64)
 
-    canaries = 0 if asked.canaries is None else asked.canaries.count
-    rounding = noise.NONE if math.isinf(clip) else noise.CONTRIBUTIONS if asked.secure else noise.SUMS
+    canaries = 0 if planted is None else planted.count
+    rounding = noise.NONE if math.isinf(clip) else noise.CONTRIBUTIONS if options.noise == "secure" else noise.SUMS
     parameters = MechanismParameters(
         n=n,
         capacity=records.places - canaries,
@@ -89,6 +93,15 @@ def _check_prior(parameters: MechanismParameters, initial_positions: list[np.nda
                 raise Refused(
                     "the gradient of log_prior is not finite where a chain starts: give a start at which it is"
                 )
+
+
+def initial_position(model: Model, data: tuple[np.ndarray, ...], key: jax.Array, chains: int) -> jax.Array:
+    """Where a chain begins. Several begin apart: what they have not learnt then shows as disagreement between them,
+    and their draws together are as wide as the prior where the data have not spoken."""
+    flat, unravel = unraveller(model, data, key)
+    if chains == 1 or model.overdispersed_init is None:
+        return flat
+    return ravel_pytree(model.overdispersed_init(noise.derive_key(key, "disperse"), unravel(flat)))[0]
 
 
 def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> tuple[int, int]:

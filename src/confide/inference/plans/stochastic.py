@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from confide import validation
 from confide.inference.loop import Job
+from confide.inference.options import Options
 from confide.inference.plans import clips, individual
 from confide.inference.plans.estimates import SAMPLES
+from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import STEPS, build_job, gentle_step, run_setup
-from confide.inference.plans.setup import Asked, Planned
+from confide.inference.summaries.runs import OptimiserSummary, SamplerSummary, Steps, VariationalSummary
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
 from confide.mechanism.canary_scores import CanaryTest
@@ -32,10 +34,11 @@ from confide.models.model import Model
 from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
-from confide.privacy.extra_accounts import Accounts
+from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler
 from confide.validation import Refused
 
+Kind = TypeVar("Kind", bound=Steps)
 INDIVIDUAL_STEPS = 5000
 LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
 
@@ -45,12 +48,12 @@ def private_job(
     data: Records | tuple[np.ndarray, ...],
     budget: Budget,
     sampler: Sampler,
-    asked: Asked,
+    options: Options,
     key: jax.Array,
     beside: Event | None = None,
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
-    return _private(model, as_records(data), budget, sampler, asked, key, beside)[:2]
+    return _private(model, as_records(data), budget, sampler, options, key, beside)[:2]
 
 
 def _private(
@@ -58,22 +61,24 @@ def _private(
     records: Records,
     budget: Budget,
     sampler: Sampler,
-    asked: Asked,
+    options: Options,
     key: jax.Array,
     beside: Event | None = None,
+    planted: Planted | None = None,
 ) -> tuple[Job, Event, individual.Binning | None, Sampler]:
     """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
-    asked = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
-    asked = _check_accounts(model, budget, asked, records.number)
-    chains = validation.count(chains=asked.chains)
-    steps = validation.count(steps=STEPS if asked.steps is None else asked.steps)
-    setup = run_setup(model, records, asked, _clip(budget, sampler, asked, steps, records.number), key)
-    parameters, own = setup.parameters, records.arrays if asked.canaries is None else asked.canaries.original
+    options = replace(options, draws=sampler.keep(options.draws, options.burn_in))
+    options = _check_accounts(model, budget, options, records.number)
+    chains = validation.count(chains=options.chains)
+    steps = validation.count(steps=STEPS if options.steps is None else options.steps)
+    setup = run_setup(model, records, options, _clip(budget, sampler, options, steps, records.number), key, planted)
+    parameters, own = setup.parameters, records.arrays if planted is None else planted.original
     sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.initial_positions[0])
     buffer, overflowing = _buffer(parameters, steps, chains, budget)
     reserved = 0.0 if overflowing is None else overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
-    wanted, filtered, share, spare = asked.accounts.individual, None, None, None
+    kept, filtered, share, spare = accounts(options.account), None, None, None
+    wanted = kept.individual
     sampler, sizes, final = sampler.trial(parameters, steps)
     if wanted is not None:
         share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
@@ -81,7 +86,7 @@ def _private(
         spare = share.factor if share is not None else _spare(sampler, parameters, sizes, chains, left, beside)
     sampler, sizes = sampler.calibrate(parameters, sizes, spare)
     kernel = sampler.build(sampler, parameters, sizes)
-    if asked.accounts != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
+    if kept != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
@@ -95,20 +100,20 @@ def _private(
     if filtered is None and chains > 1:
         event = events.compose(event, repeats=chains)
     observers = Observers(
-        samples=SAMPLES if asked.accounts.bayesian else 0,
+        samples=SAMPLES if kept.bayesian else 0,
         filter=None if filtered is None else filtered.filter,
-        canaries=None if asked.canaries is None else _canary_test(asked.canaries, parameters, kernel),
+        canaries=None if planted is None else _canary_test(planted, parameters, kernel),
     )
-    job = build_job(setup, records.arrays, kernel, buffer, asked.microbatch, observers)
+    job = build_job(setup, records.arrays, kernel, buffer, options.microbatch, observers)
     return job, event, None if filtered is None else filtered.histogram, sampler
 
 
-def _clip(budget: Budget, sampler: Sampler, asked: Asked, steps: int, n: int) -> float:
-    if asked.clip is not None:
-        return clips.check_clip(asked.clip)
+def _clip(budget: Budget, sampler: Sampler, options: Options, steps: int, n: int) -> float:
+    if options.clip is not None:
+        return clips.check_clip(options.clip)
     planned = clips.usual if sampler.optimises else clips.planned_clip
-    planned = planned if asked.accounts.individual is None else clips.long
-    return clips.check_clip(planned(budget, asked.chains, steps, n))
+    planned = planned if accounts(options.account).individual is None else clips.long
+    return clips.check_clip(planned(budget, options.chains, steps, n))
 
 
 def _buffer(
@@ -125,18 +130,19 @@ def _buffer(
     return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
 
 
-def _check_accounts(model: Model, budget: Budget, asked: Asked, n: int) -> Asked:
+def _check_accounts(model: Model, budget: Budget, options: Options, n: int) -> Options:
     """What the accounts ask for; refused where they cannot be kept."""
-    accounts = asked.accounts
-    if accounts != Accounts() and model.layered is not None and model.layered.dropout:
+    kept = accounts(options.account)
+    if kept != Accounts() and model.layered is not None and model.layered.dropout:
         raise Refused("account: a network with dropout keeps the account of 'dp' alone: leave one of them out")
-    if accounts.bayesian and budget.neighbours != "add-remove":
+    if kept.bayesian and budget.neighbours != "add-remove":
         raise Refused("account 'bayesian' is for add-remove neighbours: leave it out, or take them")
-    if accounts.individual is None:
-        return asked
-    return asked._replace(  # everyone's norm is computed at every step, so that full batches are hardly dearer
-        batch_size=n if asked.batch_size is None else asked.batch_size,
-        steps=INDIVIDUAL_STEPS if asked.steps is None else asked.steps,
+    if kept.individual is None:
+        return options
+    return replace(  # everyone's norm is computed at every step, so that full batches are hardly dearer
+        options,
+        batch_size=n if options.batch_size is None else options.batch_size,
+        steps=INDIVIDUAL_STEPS if options.steps is None else options.steps,
     )
 
 
@@ -172,47 +178,48 @@ def make_plan(
     data: Records | tuple[np.ndarray, ...],
     budget: Budget,
     sampler: Sampler,
-    asked: Asked,
+    options: Options,
     key: jax.Array,
-) -> Planned:
+    planted: Planted | None = None,
+) -> Plan:
+    """The run that the budget pays for; with canaries, where the model and the data have some."""
     records = as_records(data)
-    job, event, binning, sampler = _private(model, records, budget, sampler, asked, key)
-    plan = describe(model, sampler, job) | sampler.describe(asked.draws)
-    wanted, finish = asked.accounts.individual, sampler.postprocess(asked.draws)
-    finish = finish if asked.canaries is None else _with_canaries(finish, job.parameters.canary_coordinates)
+    job, event, binning, sampler = _private(model, records, budget, sampler, options, key, planted=planted)
+    summary = _summary(model, sampler, job, options.draws)
+    wanted, postprocess = accounts(options.account).individual, sampler.postprocess(options.draws)
+    if planted is not None:
+        postprocess = _append_canaries(postprocess, job.parameters.canary_coordinates)
     if wanted is None:
-        return Planned(model, records, job, event, plan, lambda step: until(job, step), finish=finish)
-    plan |= {"individual": {"stretch": wanted.stretch, "histogram": wanted.histogram}}
+        return Plan(model, records, job, event, summary, lambda step: spent_after(job, step), postprocess=postprocess)
+    summary = replace(summary, individual={"stretch": wanted.stretch, "histogram": wanted.histogram})
     if binning is None:
-        return Planned(model, records, job, event, plan, None, finish=finish)
-    return Planned(model, records, job, event, plan, None, event.released(), binning.released, finish)
+        return Plan(model, records, job, event, summary, None, postprocess=postprocess)
+    return Plan(model, records, job, event, summary, None, event.released(), binning.release, postprocess)
 
 
-def _with_canaries(
-    finish: Callable[[np.ndarray, Any], np.ndarray] | None, coordinates: int
+def _append_canaries(
+    postprocess: Callable[[np.ndarray, Any], np.ndarray] | None, coordinates: int
 ) -> Callable[[np.ndarray, Any], np.ndarray]:
     """Draws in the parameters of the model with canaries, whose own stay at 0."""
 
-    def finished(kept: np.ndarray, source: Any) -> np.ndarray:
-        draws = kept if finish is None else finish(kept, source)
+    def append(kept: np.ndarray, source: Any) -> np.ndarray:
+        draws = kept if postprocess is None else postprocess(kept, source)
         return np.concatenate([draws, np.zeros((*draws.shape[:-1], coordinates), draws.dtype)], axis=-1)
 
-    return finished
+    return append
 
 
-def until(job: Job, step: int) -> Event:
+def spent_after(job: Job, step: int) -> Event:
     """The first steps of the run."""
     so_far = type(job.kernel.schedule)(*(column[:step] for column in job.kernel.schedule))
     return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
 
 
-def describe(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
-    """The plan of a run by steps, as it is stored."""
+def describe(kind: type[Kind], model: Model, sampler: Sampler, job: Job, **own: Any) -> Kind:
+    """The summary of a run by steps of this kind, with what all of them have."""
     parameters, sizes = job.parameters, job.kernel.schedule.step_size
-    length = {} if sampler.optimises else {"diffusion_time": float(sizes.sum())}
-    return {
+    common = {
         "model": model.name,
-        **sampler.to_json(),
         "records": parameters.n,
         "parameters": parameters.dimension,
         "steps": job.steps,
@@ -221,23 +228,34 @@ def describe(model: Model, sampler: Sampler, job: Job) -> dict[str, Any]:
         "clip": None if np.isinf(parameters.clip) else parameters.clip,
         "step_size": float(sizes[0]),
         "last_step_size": float(sizes[-1]),
-        **length,
         "burn_in": job.burn_in,
         "thin": job.thin,
         "draws": job.kept,
     }
+    return kind.of(sampler.to_json() | common | own)
 
 
-def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array) -> Job:
+def _summary(model: Model, sampler: Sampler, job: Job, draws: int | None) -> Steps:
+    own = sampler.describe(draws)
+    if sampler.optimises:
+        return describe(OptimiserSummary if sampler.point else VariationalSummary, model, sampler, job, **own)
+    return describe(SamplerSummary, model, sampler, job, diffusion_time=diffusion_time(job), **own)
+
+
+def diffusion_time(job: Job) -> float:
+    return float(job.kernel.schedule.step_size.sum())
+
+
+def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, options: Options, key: jax.Array) -> Job:
     """The run without clipping and without a guarantee."""
-    return plain(model, data, sampler, asked, key)[0]
+    return plain(model, data, sampler, options, key)[0]
 
 
 def plain(
-    model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, asked: Asked, key: jax.Array
-) -> tuple[Job, dict[str, Any], Callable[[np.ndarray, Any], np.ndarray] | None]:
-    """The same, with its plan, and how draws are made of what it keeps."""
-    kept = asked._replace(draws=sampler.keep(asked.draws, asked.burn_in))
+    model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, options: Options, key: jax.Array
+) -> tuple[Job, Steps, Callable[[np.ndarray, Any], np.ndarray] | None]:
+    """The same, with its summary, and how draws are made of what it keeps."""
+    kept = replace(options, draws=sampler.keep(options.draws, options.burn_in))
     setup = run_setup(model, as_records(data), kept, math.inf, key)
     parameters, steps = setup.parameters, setup.steps
     sampler = sampler.bind(model, data, parameters.n, setup.initial_positions[0])
@@ -245,9 +263,8 @@ def plain(
     q = parameters.sampling_probability
     rare = 1e-12 / (steps * len(setup.initial_positions))
     buffer = None if q == 1 else whole_chunks(batches.buffer_size(parameters.n, q, rare))
-    job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, asked.microbatch)
-    plan = describe(model, sampler, job) | sampler.describe(asked.draws)
-    return job, plan, sampler.postprocess(asked.draws)
+    job = build_job(setup, data, sampler.build(sampler, parameters, sizes), buffer, options.microbatch)
+    return job, _summary(model, sampler, job, options.draws), sampler.postprocess(options.draws)
 
 
 def _unit(sampler: Sampler, parameters: MechanismParameters, sizes: np.ndarray) -> np.ndarray:

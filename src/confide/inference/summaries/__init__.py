@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from confide.inference.summaries import releases, runs
-from confide.inference.summaries.base import Priced, Summary
+from confide.inference.summaries.releases import ObjectiveSummary, OutputSummary, StatisticsSummary, VotesSummary
+from confide.inference.summaries.runs import (
+    OptimiserSummary,
+    Priced,
+    RunSummary,
+    SamplerSummary,
+    Steps,
+    Summary,
+    VariationalSummary,
+)
+from confide.inference.summaries.tempered import HybridSummary, LangevinSummary, PosteriorSampleSummary
 
-__all__ = ["Priced", "Summary", "from_json"]
+__all__ = ["Priced", "RunSummary", "Steps", "Summary", "from_json"]
+
+RELEASES = (OutputSummary, ObjectiveSummary, StatisticsSummary, VotesSummary)
+NAMED = {kind.name: kind for kind in (LangevinSummary, PosteriorSampleSummary, *RELEASES)}
+BY_STEPS = (HybridSummary, OptimiserSummary, VariationalSummary, SamplerSummary)
 
 
 def from_json(plan: Mapping[str, Any]) -> Summary:
     """The summary behind a stored plan, of any version; a plain `Summary` where no run of ours wrote it."""
-    kind = runs.kind_of(plan)
-    return (releases.kind_of(plan) if kind is Summary else kind).of(plan)
+    own = NAMED.get(plan.get("sampler", ""))
+    kinds: tuple[type[Summary], ...] = BY_STEPS if own is None else (own,)
+    return next((kind for kind in kinds if kind.needs() <= set(plan)), Summary).of(plan)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from confide.inference.summaries.base import Priced, Summary
+from confide.inference.summaries.runs import Priced
 
 TOLD = (
     *("method", "regularisation", "noise_scale", "output_noise_scale", "tolerance", "gradient_bound", "clip"),
@@ -97,12 +97,6 @@ class VotesSummary(ReleaseSummary):
         rows = [] if self.labelled is None else self.labelled["rows"]
         figure = [] if self.figure is None else [self.figure["sentence"]]
         return [f"labelled {len(rows)} of {self.public_rows} public rows", *figure]
-
-
-def kind_of(plan: Mapping[str, Any]) -> type[Summary]:
-    """The kind of a release's stored plan; `Summary` of one that is none."""
-    kinds = (OutputSummary, ObjectiveSummary, StatisticsSummary, VotesSummary)
-    return next((k for k in kinds if k.name == plan.get("sampler") and k.needs() <= set(plan)), Summary)
 
 
 def _short(value: Any) -> str:

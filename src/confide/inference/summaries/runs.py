@@ -1,22 +1,92 @@
-"""Summaries of the runs of `confide.fit`: one for each kind."""
+"""What is public about a run, typed: what is stored of it, and what it says of itself. Here of all runs, and of runs by
+steps; `tempered` has those that release single draws, `releases` the baselines.
+
+A field without a default is always stored, be it None; one with a default is stored where it is not None. Whatever else
+a plan holds, such as a sampler's own options, is in `more`.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from confide.inference.summaries.base import Priced, Summary
 from confide.privacy.accountants.individual import Histogram
 
-FEW = 3  # records for each parameter: fewer say little
 LARGE = 4_000_000  # numbers in the draws: more are worth a word
-IN_FULL = "; the likelihood counts in full, and the rest is not needed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Priced):
+class Summary:
+    """Of anything that has draws; by itself of a run about which nothing is known."""
+
+    point: ClassVar[bool] = False  # whether draws are points near the mode, whose spread says nothing of the posterior
+    noisy_sums: ClassVar[bool] = False  # whether all that is released follows from noisy sums, one or two a step
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def needs(cls) -> set[str]:
+        """What is always stored."""
+        return {each.name for each in _own(cls) if each.default is MISSING}
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Self:
+        """From a plan as it is stored."""
+        known = {each.name for each in _own(cls)}
+        own = {name: value for name, value in plan.items() if name in known}
+        return cls(**own, more={name: value for name, value in plan.items() if name not in known})
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan, as it is stored and as it enters fingerprints."""
+        told = {each.name: getattr(self, each.name) for each in _own(type(self))}
+        needed = self.needs()
+        return {name: value for name, value in told.items() if name in needed or value is not None} | dict(self.more)
+
+    def lines(self) -> list[str]:
+        """What is done, for the terminal."""
+        return []
+
+    def unspent(self) -> str:
+        """Why the run costs less than the budget."""
+        return ""
+
+    def warning(self) -> str:
+        """What must be said of the draws before they are read."""
+        return ""
+
+    def remarks(self) -> list[str]:
+        """What is to be known about how the draws were made, for the report."""
+        return []
+
+
+def _own(kind: type[Summary]) -> list[Any]:
+    return [each for each in fields(kind) if each.name != "more"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(Summary):
+    """What every run and every release has."""
+
+    model: str
+    sampler: str
+    records: int  # as declared
+    parameters: int
+    chains: int
+    draws: int  # of each chain
+    noise: str | None = None  # where its bits are from
+    mechanism: int | None = None  # its version; None before there were two
+    budget: Mapping[str, Any] | None = None
+    epsilon: float | None = None
+    ledger: Mapping[str, Any] | None = None  # what was taken from it
+    run: str | None = None  # the receipt of a run that could be interrupted
+
+    def head(self) -> str:
+        """What is fitted to what, and how."""
+        return f"{self.model} with {self.parameters} parameters on {self.records} records, by {self.sampler}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary(Priced):
     """Of whatever `confide.fit` does."""
 
     prior_scale: float | None = None
@@ -30,7 +100,7 @@ class Run(Priced):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(Run):
+class Steps(RunSummary):
     """Of a run by steps, each of which looks at a batch."""
 
     steps: int
@@ -60,6 +130,10 @@ class Steps(Run):
         """And what single records have spent, where that was released."""
         return replace(self, individual={**(self.individual or {}), **spent.to_json()})
 
+    def settings(self) -> dict[str, Any]:
+        """The arguments that the sampler is made with again: its step sizes and its noise as they were planned."""
+        return {}
+
     def filtering(self) -> list[str]:
         if self.individual is None:
             return []
@@ -73,8 +147,12 @@ class Steps(Run):
 class SamplerSummary(Steps):
     """Of a sampler that releases every step."""
 
+    noisy_sums: ClassVar[bool] = True
     temperature: float | None
     diffusion_time: float
+
+    def settings(self) -> dict[str, Any]:
+        return {"step_size": self.step_size, "schedule": self.more["schedule"], "temperature": self.temperature}
 
     def lines(self) -> list[str]:
         numbers = self.chains * self.draws * self.parameters
@@ -99,63 +177,64 @@ class SamplerSummary(Steps):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HybridSummary(SamplerSummary):
-    """Of a sampler that starts at a private draw."""
+class DescentSummary(Steps):
+    """Of an optimiser, whose noise was planned and not its step sizes."""
 
-    first: Mapping[str, Any]  # the plan of that draw
-    then: str
-    share: float
+    noisy_sums: ClassVar[bool] = True
+    noise_multiplier: float
+    average: bool
 
-    def lines(self) -> list[str]:
-        start = LangevinSummary if self.first["sampler"] == LangevinSummary.name else PosteriorSampleSummary
-        first = start.of(self.first)
-        return [
-            f"each chain starts at a draw by {first.sampler}, then {self.then}:",
-            *first.lines(),
-            *super().lines(),
-        ]
+    def settings(self) -> dict[str, Any]:
+        return {
+            "learning_rate": self.step_size,
+            "schedule": self.more["schedule"],
+            "noise_multiplier": self.noise_multiplier,
+            "average": self.average,
+        }
+
+    def descent(self) -> str:
+        return (
+            f"{self.chains} x {self.steps} steps at learning rate {self.sizes()}, {self.batches()}, {self.clipping()}, "
+            f"noise multiplier {self.noise_multiplier:.4g}"
+        )
+
+    def unspent(self) -> str:
+        return "; noise_multiplier was given"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimiserSummary(Steps):
-    """Of an optimiser: points near the mode."""
+class OptimiserSummary(DescentSummary):
+    """Of points near the mode."""
 
     point: ClassVar[bool] = True
-    noise_multiplier: float
-    average: bool
     estimate: str
 
     def lines(self) -> list[str]:
-        return [_descent(self, self.noise_multiplier), self._kept(), *self.filtering()]
+        return [self.descent(), self._kept(), *self.filtering()]
 
     def _kept(self) -> str:
         iterates = "the last iterate" if self.draws == 1 else f"{self.draws} iterates"
         kept = "the mean of the second half of the run" if self.average else iterates
         return f"kept of each chain: {kept}, near the mode of the posterior; points have no posterior spread"
 
-    def unspent(self) -> str:
-        return "; noise_multiplier was given"
-
 
 @dataclass(frozen=True, kw_only=True)
-class VariationalSummary(Steps):
+class VariationalSummary(DescentSummary):
     """Of an optimiser over distributions."""
 
-    noise_multiplier: float
-    average: bool
     family: str
     guide: str | None = None
 
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"family": self.family}
+
     def lines(self) -> list[str]:
         return [
-            _descent(self, self.noise_multiplier),
+            self.descent(),
             f"{self.draws} draws of each chain are from q, the {self.family} approximation that it finds; its spread "
             "is of the posterior alone, and does not count the noise that was added for privacy",
             *self.filtering(),
         ]
-
-    def unspent(self) -> str:
-        return "; noise_multiplier was given"
 
     def remarks(self) -> list[str]:
         return [
@@ -163,131 +242,3 @@ class VariationalSummary(Steps):
             "cannot follow does not show, and its spread does not count the noise that was added for privacy; several "
             "chains show by how much that moves it."
         ]
-
-
-def _descent(run: Steps, noise_multiplier: float) -> str:
-    return (
-        f"{run.chains} x {run.steps} steps at learning rate {run.sizes()}, {run.batches()}, {run.clipping()}, "
-        f"noise multiplier {noise_multiplier:.4g}"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LangevinSummary(Steps):
-    """Of steps of which the last iterates alone are released."""
-
-    name: ClassVar[str] = "langevin"
-    norm_bound: float
-    likelihood_power: float
-    settled: float
-    diffusion_time: float
-
-    def lines(self) -> list[str]:
-        released = "the last iterate alone is" if self.draws == 1 else f"{self.draws} iterates are"
-        return [
-            f"{self.course()}, rows within norm {self.norm_bound:.4g}; {released} released of each chain",
-            f"{_count_text(self, self.likelihood_power)}; where they say nothing, {self._reached():.0%} of the prior's "
-            "variance is reached",
-        ]
-
-    def _reached(self) -> float:
-        return -math.expm1(-2 * self.settled)
-
-    def unspent(self) -> str:
-        return "" if self.warning() else IN_FULL
-
-    def warning(self) -> str:
-        if self.likelihood_power * self.records < FEW * self.parameters:
-            return _mostly_prior(self, self.likelihood_power)
-        if self._reached() < 0.5:
-            return (
-                "The run is too short to have settled: where the data say little, the draws are nearer to zero than "
-                "the posterior is. More steps would settle it."
-            )
-        return ""
-
-    def remarks(self) -> list[str]:
-        return [
-            _power(self.likelihood_power),
-            f"Where the data say nothing, the run has reached {self._reached():.0%} of the prior's variance; the "
-            "guarantee does not rest on that. Only the released draws left the run, and what came between them was "
-            "deleted.",
-        ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PosteriorSampleSummary(Run):
-    """Of exact draws by hidden chains."""
-
-    name: ClassVar[str] = "ops"
-    bound: str
-    total_variation: float
-    clip: float | None
-    radius: float | None
-    log_likelihood_bound: float | None
-    norm_bound: float | None
-    likelihood_power: float
-    algorithm: str
-    hidden_chains: int
-    warmup: int
-    samples: int
-    steps: int
-
-    def lines(self) -> list[str]:
-        power, total = self.likelihood_power, self.chains * self.draws
-        if self.bound == "tight":
-            whole = "no gradient is cut" if self.clip is None else f"gradients clipped to {self.clip:.4g}"
-            held = f"{_count_text(self, power)}; {whole}"
-        else:
-            within = f"by holding the parameters within {self.radius or 0.0:.4g} of 0"
-            held = (
-                f"likelihood and prior count to the power {power:.3g}; |log likelihood| of a record is at most "
-                f"{self.log_likelihood_bound or 0.0:.4g}, {'by a cut' if self.radius is None else within}"
-            )
-        rows = "" if self.norm_bound is None else f", rows within norm {self.norm_bound:.4g}"
-        several = "one draw" if total == 1 else f"{total} draws, each paid for,"
-        return [
-            f"{several} from the tempered posterior by the {self.bound} bound{rows}",
-            held,
-            f"{self.hidden_chains} hidden chains of {self.warmup} + {self.samples} transitions "
-            f"({self.algorithm}); a draw is where a chain ends, taken to be exact",
-        ]
-
-    def unspent(self) -> str:
-        return "" if self.warning() else IN_FULL
-
-    def warning(self) -> str:
-        little = self.likelihood_power * self.records < FEW * self.parameters
-        return _mostly_prior(self, self.likelihood_power) if little else ""
-
-    def remarks(self) -> list[str]:
-        return [
-            "The draws are where hidden Markov chains ended. Whether those had met cannot be shown here, since it "
-            "depends on the records: the guarantee takes the draws for exact.",
-            _power(self.likelihood_power),
-        ]
-
-
-def _count_text(run: Run, power: float) -> str:
-    prior = "" if run.prior_scale is None else f"; prior scale {run.prior_scale:.4g}"
-    return f"the likelihood counts to the power {power:.3g}, as if of {power * run.records:,.0f} records{prior}"
-
-
-def _power(power: float) -> str:
-    paid = ": that is what the budget pays for. The draws are as wide as if there were that much less data."
-    return f"The likelihood counts to the power {power:.3g}" + (", in full." if power >= 1 else paid)
-
-
-def _mostly_prior(run: Run, power: float) -> str:
-    return (
-        f"The data count as much as {power * run.records:,.0f} records would, for {run.parameters} parameters: the "
-        "draws are mostly the prior's. Fewer draws, or a larger budget, would let the data say more."
-    )
-
-
-def kind_of(plan: Mapping[str, Any]) -> type[Summary]:
-    """The kind of a run's stored plan; `Summary` of one that is none."""
-    named = {kind.name: kind for kind in (LangevinSummary, PosteriorSampleSummary)}
-    kinds = (HybridSummary, OptimiserSummary, VariationalSummary, SamplerSummary)
-    own = named.get(plan.get("sampler", ""))
-    return next((kind for kind in ((own,) if own else kinds) if kind.needs() <= set(plan)), Summary)

@@ -193,7 +193,7 @@ def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, .
 def _describe_data(described: Schema | Pictures) -> dict[str, Any]:
     """What the plan says of the data: all of it is public."""
     if isinstance(described, Pictures):
-        return described.planned()
+        return described.describe()
     target = described.column(described.target)
     return {
         "target": described.target,

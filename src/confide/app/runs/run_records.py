@@ -12,7 +12,7 @@ import numpy as np
 from confide import validation
 from confide.app.runs.options import Request
 from confide.app.runs.request import chosen_model, picture_model
-from confide.data import encoding, image_files, image_schema, schema, tables
+from confide.data import encoding, image_files, schema, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
 from confide.inference.posterior import Posterior
@@ -33,9 +33,8 @@ class Prepared(NamedTuple):
 
 def prepare(request: Request) -> Prepared:
     """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
-    images = image_schema.is_images(Path(request.data))
     declared = None if request.records is None else validation.count(records=request.records)
-    made = _pictures(request) if images else _table(request)
+    made = _table(request) if tables.is_table(Path(request.data)) else _pictures(request)
     return made if declared is None else made._replace(records=declared)
 
 
@@ -74,7 +73,7 @@ def _table(request: Request) -> Prepared:
         raise Refused("--classes is for images, and a table's are in its schema: leave it out")
     if request.shape is not None:
         raise Refused("--shape is for images, and this is a table: leave it out")
-    described = schema.loads(request.schema, SCHEMA).aimed(request.target)
+    described = schema.loads(request.schema, SCHEMA).with_target(request.target)
     if described.learnt and not request.accept_learnt:
         raise Refused(
             f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "

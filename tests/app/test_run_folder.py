@@ -20,8 +20,8 @@ import confide
 import confide.data.encoding
 import confide.inference.loop
 from confide.app import cli
+from confide.app.runs import choices, predictions, run_folder
 from confide.app.runs import interrupted as pending
-from confide.app.runs import predictions, request, run_folder
 from confide.app.runs.run_folder import Request
 from confide.data import tables
 from confide.inference import checkpoints
@@ -512,7 +512,7 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
     sentences = " ".join(posterior.guarantee.sentences())
     assert "stayed secret and were deleted" in sentences
     for more in ({"sampler": "sgld"}, {"draws": 200}, {"model": "mlp"}, {"epsilon": 40.0}):
-        choice = request.chosen(
+        choice = choices.chosen(
             run_folder.schema.loads(asked.schema, "schema").with_target(),
             dataclasses.replace(asked, **more),
             confide.Budget(epsilon=more.get("epsilon", 0.5), delta=1e-6),

@@ -17,8 +17,8 @@ from shlex import quote
 from typing import Any
 
 from confide.app.runs import interrupted
+from confide.app.runs.choices import chosen, extra_accounts
 from confide.app.runs.options import Request
-from confide.app.runs.request import chosen, extra_accounts
 from confide.app.runs.run_records import SCHEMA, Prepared, prepare
 from confide.data import image_schema, schema
 from confide.data.image_schema import PICTURES, Pictures

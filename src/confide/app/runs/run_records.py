@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide import validation
+from confide.app.runs.choices import chosen_model, picture_model
 from confide.app.runs.options import Request
-from confide.app.runs.request import chosen_model, picture_model
 from confide.data import encoding, image_files, schema, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema

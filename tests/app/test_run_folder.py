@@ -512,7 +512,7 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
     sentences = " ".join(posterior.guarantee.sentences())
     assert "stayed secret and were deleted" in sentences
     for more in ({"sampler": "sgld"}, {"draws": 200}, {"model": "mlp"}, {"epsilon": 40.0}):
-        choice = choices.chosen(
+        choice = choices.choose(
             run_folder.schema.loads(asked.schema, "schema").with_target(),
             dataclasses.replace(asked, **more),
             confide.Budget(epsilon=more.get("epsilon", 0.5), delta=1e-6),

@@ -118,7 +118,7 @@ def test_classes_are_declared_and_said(folder):
     assert x.shape == (60, 64)
     assert (x.dtype, y.dtype) == (np.float32, np.float32)
     assert float(x.max()) <= 1
-    model = confide.app.runs.choices.chosen_model(described, asked)
+    model = confide.app.runs.choices.build_model(described, asked)
     assert model.settings["classes"] == 3
     assert any("classes were declared" in sentence for sentence in described.assumptions(False, False))
     assert described.bound == pytest.approx(np.sqrt(65))

@@ -17,7 +17,7 @@ from shlex import quote
 from typing import Any
 
 from confide.app.runs import interrupted
-from confide.app.runs.choices import chosen, extra_accounts
+from confide.app.runs.choices import Choice, choose, extra_accounts
 from confide.app.runs.options import Request
 from confide.app.runs.run_records import SCHEMA, Prepared, prepare
 from confide.data import image_schema, schema
@@ -50,11 +50,12 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
     budget = _budget(request)
     charges.open_account(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
     made = prepare(request)
+    choice = choose(made.described, request, budget, made.records)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
     folder = interrupted.begin(out, asdict(whole))
     with interrupted.alone(folder):
-        return _run(request, made, folder, progress, verbose)
+        return _run(request, made, choice, folder, progress, verbose)
 
 
 def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose: bool = True) -> Posterior:
@@ -69,7 +70,10 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
                 shutil.rmtree(found, ignore_errors=True)
         if path.exists():  # perhaps it was complete, and only the secrets were left
             return _complete(path, folder)
-        return _run(replace(request, out=str(path)), prepare(request), folder, progress, verbose)
+        request = replace(request, out=str(path))
+        made = prepare(request)
+        choice = choose(made.described, request, _budget(request), made.records)
+        return _run(request, made, choice, folder, progress, verbose)
 
 
 def _read_request(out: Path) -> Request:
@@ -111,12 +115,12 @@ def _budget(request: Request) -> Budget:
     return Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
 
 
-def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
+def _run(
+    request: Request, made: Prepared, choice: Choice, folder: Path, progress: bool | None, verbose: bool
+) -> Posterior:
     described = made.described
     checkpoint, saved = folder / interrupted.CHECKPOINT, False
     try:
-        budget = _budget(request)
-        choice = chosen(described, request, budget, made.records)
         if choice.why is not None and verbose:
             print(f"confide chooses {choice.why}", file=sys.stderr)
         if isinstance(described, Schema) and verbose:
@@ -124,7 +128,7 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
         options = Fit(
             choice.model,
             made.data,
-            budget,
+            _budget(request),
             choice.sampler,
             key=request.key,
             ledger=request.ledger,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide import validation
-from confide.app.runs.choices import chosen_model, picture_model
+from confide.app.runs import choices
 from confide.app.runs.options import Request
 from confide.data import encoding, image_files, schema, tables
 from confide.data.image_schema import Pictures
@@ -59,9 +59,9 @@ def _pictures(request: Request) -> Prepared:
     classes = tuple(request.classes)
     shape = None if request.shape is None else tuple(request.shape)
     found = image_files.read(Path(request.data), classes, shape, empty=request.records is not None)
-    flattened = picture_model(request, found.shape, len(classes)) != "cnn"
+    flattened = choices.word_for_images(found.shape, len(classes), request) != "cnn"
     described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
-    chosen_model(described, request)  # refused where the images are too small for it
+    choices.build_model(described, request)  # refused where the images are too small for it
     return Prepared(described, (image_files.as_model_input(described, found.x), found.y), found.present, len(found.x))
 
 
@@ -79,9 +79,9 @@ def _table(request: Request) -> Prepared:
             f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
             "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
         )
-    model = chosen_model(described, request)
+    family = families.BY_WORD.get(choices.model_word(described, request))
     table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
-    x, y, present = encoding.encode_table(described, table, count=families.outcome(model.name) == "count")
+    x, y, present = encoding.encode_table(described, table, count=family is not None and family.outcome == "count")
     return Prepared(described, (x, y), present, len(x))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide import Refused
-from confide.app.runs import choices, run_folder, run_records
+from confide.app.runs import choices, run_folder
 from confide.data import encoding, schema, schema_draft, tables
 from confide.data.schema import Column, Schema
 from helpers.patients import HEADER, SCHEMA, rows, write
@@ -290,7 +290,7 @@ def test_what_is_ignored_because_of_the_records_is_learnt_from_them(tmp_path):
     public = re.sub(r"\[columns\.(age|ill)\]([^\[]*?)learnt = true", r"[columns.\1]\2", same.toml)
     asked = choices.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
     with pytest.raises(Refused, match="learnt = true in site"):
-        run_records.prepare(asked)
+        run_folder.prepare(asked)
     said = " ".join(run_folder._assumptions(schema.loads(public).with_target(), asked))
     assert "or that they are ignored, were taken from the records themselves" in said
     assert "NOT counted in epsilon: site." in said

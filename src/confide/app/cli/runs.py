@@ -46,9 +46,7 @@ def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
             request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json)
         )
     except KeyboardInterrupt:
-        from confide.app.runs import interrupted
-
-        waits = interrupted.place(Path(request.out)).exists()
+        waits = run_folder.state_folder(Path(request.out)).exists()
         rest = f"'confide resume {quote(request.out)}' goes on with it" if waits else "nothing was charged"
         print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
@@ -62,13 +60,13 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was interrupted: the same draws as without the interruption, and no second charge."""
-    from confide.app.runs import run_folder
+    from confide.app.runs import interrupted
 
     if discard:
-        run_folder.discard(run)
+        interrupted.discard(run)
         say(f"The run for {run} is given up; what it was charged stays charged.")
         return
-    posterior = run_folder.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
+    posterior = interrupted.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
     _print_files(posterior, run, as_json)
 
 

@@ -1,4 +1,4 @@
-"""The records of a run, from a table or from images, as its model sees them."""
+"""What the records of a run are; those of images, and those that a finished run is looked at with."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import validation
 from confide.app.runs import choices
 from confide.app.runs.options import Request
-from confide.data import encoding, image_files, schema, tables
+from confide.data import encoding, image_files, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
 from confide.inference.posterior import Posterior
 from confide.models import families
 from confide.validation import Refused
-
-SCHEMA = "schema.toml"
 
 
 class Prepared(NamedTuple):
@@ -31,14 +28,7 @@ class Prepared(NamedTuple):
     records: int  # declared, or how many rows the file has
 
 
-def prepare(request: Request) -> Prepared:
-    """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
-    declared = None if request.records is None else validation.count(records=request.records)
-    made = _table(request) if tables.is_table(Path(request.data)) else _pictures(request)
-    return made if declared is None else made._replace(records=declared)
-
-
-def _pictures(request: Request) -> Prepared:
+def read_images(request: Request) -> Prepared:
     """Images, and what is public about them."""
     given = {
         "--schema": request.schema,
@@ -63,26 +53,6 @@ def _pictures(request: Request) -> Prepared:
     described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
     choices.build_model(described, request)  # refused where the images are too small for it
     return Prepared(described, (image_files.as_model_input(described, found.x), found.y), found.present, len(found.x))
-
-
-def _table(request: Request) -> Prepared:
-    """A table's records, as its schema encodes them."""
-    if request.schema is None:
-        raise Refused("a table needs --schema: 'confide schema init' drafts one")
-    if request.classes is not None:
-        raise Refused("--classes is for images, and a table's are in its schema: leave it out")
-    if request.shape is not None:
-        raise Refused("--shape is for images, and this is a table: leave it out")
-    described = schema.loads(request.schema, SCHEMA).with_target(request.target)
-    if described.learnt and not request.accept_learnt:
-        raise Refused(
-            f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
-            "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
-        )
-    family = families.BY_WORD.get(choices.model_word(described, request))
-    table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
-    x, y, present = encoding.encode_table(described, table, count=family is not None and family.outcome == "count")
-    return Prepared(described, (x, y), present, len(x))
 
 
 def records(

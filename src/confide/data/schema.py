@@ -221,6 +221,11 @@ def load(path: str | os.PathLike[str]) -> Schema:
     return loads(text, str(path))
 
 
+def normalise(path: str | os.PathLike[str]) -> str:
+    """The schema in a TOML file, as `to_toml` writes it."""
+    return load(path).to_toml()
+
+
 def loads(text: str, where: str = "schema") -> Schema:
     """The schema in TOML text; refusals name the place and the line."""
     try:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from confide.app.cli import audits
 from confide.app.cli.printing import Delimiter, Encoding, Json, print_json, say
-from confide.app.cli.signature import command
 from confide.app.runs.options import Request
+from confide.inference.options import RunSettings, names
 from confide.validation import Refused
 
 if TYPE_CHECKING:
@@ -29,7 +33,52 @@ NewData = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress bar.")]
 
 
-@command(Request, Request.given)
+KINDS = {"int": int, "float": float, "bool": bool}  # of options; what is none of these is text
+
+
+def command(kind: type[Any]) -> Callable[[Callable[..., None]], Any]:
+    """A function of options, and of further parameters by name, as a command that has a parameter for every option.
+
+    What is said of data and model comes first in the help, and the settings that all runs share come last.
+    """
+    shared = names(RunSettings)
+    offered = sorted((each for each in fields(kind) if each.metadata.get("command")), key=lambda f: f.name in shared)
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            asked = {}
+            for each in offered:
+                if (value := given.pop(each.name)) is not None:
+                    asked[each.name] = each.metadata["read"](value) if "read" in each.metadata else value
+            function(kind(**asked), **given)
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        parameters = [*map(_parameter, offered), *(each.replace(kind=each.KEYWORD_ONLY) for each in own)]
+        made: Any = run
+        del made.__wrapped__  # whose parameters are others
+        made.__signature__ = inspect.Signature(parameters)
+        made.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(each: Field[Any]) -> inspect.Parameter:
+    words, required = each.metadata, each.default is MISSING
+    listed = isinstance(each.default, tuple)
+    kind = words.get("kind") or KINDS.get(str(each.type).removesuffix(" | None"), str)
+    if words.get("argument"):
+        shown: Any = typer.Argument(help=words["command"], show_default=False)
+    else:
+        shown = typer.Option(*([words["flag"]] if "flag" in words else []), help=words["command"])
+    optional = not required and (each.default is None or listed)
+    default = inspect.Parameter.empty if required else None if listed else each.default
+    annotation = Annotated[Optional[kind] if optional else kind, shown]
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+@command(Request)
 def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
     """Fit a model to a table or to images within a privacy budget, and write a folder that may be published.
 

@@ -33,7 +33,9 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
                 shutil.rmtree(found, ignore_errors=True)
         if path.exists():  # perhaps it was complete, and only the secrets were left
             return _complete(path, folder)
-        return run_folder.run(replace(request, out=str(path)), run_folder.prepare(request), folder, progress, verbose)
+        made = run_folder.prepare(request)
+        choice = run_folder.choose(request, made)
+        return run_folder.run(replace(request, out=str(path)), made, choice, folder, progress, verbose)
 
 
 def _read_request(out: Path) -> Request:

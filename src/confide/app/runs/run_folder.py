@@ -23,12 +23,14 @@ from typing import Any
 
 from confide import validation
 from confide.app.runs import choices, run_records
+from confide.app.runs.choices import Choice
 from confide.app.runs.options import Request
 from confide.app.runs.run_records import Prepared
-from confide.data import atomic_files, encoding, image_schema, schema, tables
+from confide.data import encoding, image_schema, schema, tables
 from confide.data.image_schema import PICTURES, Pictures
 from confide.data.schema import Schema
 from confide.inference import fitting
+from confide.inference.checkpoints import flush_to_disk
 from confide.inference.options import Fit, RunSettings
 from confide.inference.posterior import Posterior
 from confide.models import families
@@ -55,14 +57,14 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
         raise Refused(
             f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
         ) from None
-    budget = _budget(request)
-    charges.open_account(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
+    charges.open_account(request.ledger, request.dataset, _budget(request).neighbours)  # before the data are read
     made = prepare(request)
+    choice = choose(request, made)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
     folder = begin(out, asdict(whole))
     with hold(folder):
-        return run(request, made, folder, progress, verbose)
+        return run(request, made, choice, folder, progress, verbose)
 
 
 def _budget(request: Request) -> Budget:
@@ -96,13 +98,18 @@ def _read_table(request: Request) -> Prepared:
     return Prepared(described, (x, y), present, len(x))
 
 
-def run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
-    """Fit what was read, with what goes with it, and write the folder; what is interrupted waits in `folder`."""
+def choose(request: Request, made: Prepared) -> Choice:
+    """The model, the sampler and the clip that the records are fitted with."""
+    return choices.choose(made.described, request, _budget(request), made.records)
+
+
+def run(
+    request: Request, made: Prepared, choice: Choice, folder: Path, progress: bool | None, verbose: bool
+) -> Posterior:
+    """Fit, and write the folder of the run; what is interrupted waits in its state folder."""
     described = made.described
     checkpoint, saved = folder / CHECKPOINT, False
     try:
-        budget = _budget(request)
-        choice = choices.choose(described, request, budget, made.records)
         if choice.why is not None and verbose:
             print(f"confide chooses {choice.why}", file=sys.stderr)
         if isinstance(described, Schema) and verbose:
@@ -111,7 +118,7 @@ def run(request: Request, made: Prepared, folder: Path, progress: bool | None, v
         options = Fit(
             choice.model,
             made.data,
-            budget,
+            _budget(request),
             choice.sampler,
             key=request.key,
             ledger=request.ledger,
@@ -206,6 +213,12 @@ def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Any]:
     return Posterior.load(path), schema.load(path / SCHEMA)
 
 
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a file of this name comes to lie in the folder, or does so where a link in its place points."""
+    whole = folder.resolve()
+    return any(whole == parent or whole in parent.parents for parent in (path.parent.resolve(), path.resolve().parent))
+
+
 def _home() -> Path:
     """CONFIDE_STATE, or the folder that the system keeps for the state of programs."""
     chosen = os.environ.get("CONFIDE_STATE")
@@ -221,7 +234,7 @@ def state_folder(out: Path) -> Path:
 def begin(out: Path, request: dict[str, Any]) -> Path:
     """A folder for a new run, with what was asked; refused where one waits already."""
     folder = state_folder(out)
-    if atomic_files.inside(folder / REQUEST, out) or atomic_files.inside(out, folder):
+    if lies_in(folder / REQUEST, out) or lies_in(out, folder):
         raise Refused(f"CONFIDE_STATE and --out {str(out)!r} lie in one another: secrets and output must lie apart")
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -241,7 +254,7 @@ def begin(out: Path, request: dict[str, Any]) -> Path:
         os.fsync(file.fileno())
     draft.replace(folder / REQUEST)
     for path in (folder, folder.parent):
-        atomic_files.flush_to_disk(path)
+        flush_to_disk(path)
     return folder
 
 

@@ -22,8 +22,7 @@ from confide.inference.plans import bounded_clip
 from confide.inference.posterior import BATCH, Posterior
 from confide.models import families
 from confide.models.family import Family
-from confide.models.glm import regression
-from confide.models.model import Model
+from confide.models.model import Model, from_family
 from confide.privacy.budget import Budget, Guarantee
 from confide.validation import Refused
 
@@ -111,7 +110,7 @@ class PrivateLinear(BaseEstimator):
         return weights.reshape(-1, *weights.shape[2:])
 
     def _model(self, asked: Parameters, dimension: int, known: dict[str, Any]) -> Model:
-        return regression(families.with_known(self._family, known), dimension, asked.prior_scale)
+        return from_family(families.with_known(self._family, known), dimension, asked.prior_scale)
 
     def _mean(self, X: Any) -> np.ndarray:
         """What the family predicts, averaged over the posterior."""

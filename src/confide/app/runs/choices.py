@@ -11,9 +11,9 @@ from confide.app.runs.options import Request
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import plans
-from confide.models import convexity, families, glm
+from confide.models import convexity, families
 from confide.models.family import Family
-from confide.models.model import Model
+from confide.models.model import Model, from_family
 from confide.privacy import pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY
@@ -94,7 +94,7 @@ def build_model(
         known = {"classes": labels, "noise_scale": noise, "dispersion": request.dispersion}
         known |= {"largest_mean": target.high if bounded else None}
         family = families.with_known(families.BY_WORD[name], known)
-        return glm.regression(family, dimension, prior_scale, norm_bound=described.bound if bounded else None)
+        return from_family(family, dimension, prior_scale, norm_bound=described.bound if bounded else None)
     sizes = (dimension, *(request.hidden or HIDDEN), labels or 1)
     return models.mlp(sizes, dropout=request.dropout or 0.0, prior_scale=prior_scale, noise_scale=noise)
 
@@ -106,7 +106,7 @@ def _for_images(name: str, described: Pictures, request: Request, prior_scale: f
     if name == "mlp":
         return models.mlp((size, *(request.hidden or HIDDEN), classes), dropout=dropout, prior_scale=prior_scale)
     family = families.with_known(families.BY_WORD[name], {"classes": classes})
-    return glm.regression(family, size, prior_scale, intercept=True, norm_bound=math.sqrt(size) if bounded else None)
+    return from_family(family, size, prior_scale, intercept=True, norm_bound=math.sqrt(size) if bounded else None)
 
 
 def _usual(labels: int) -> str:

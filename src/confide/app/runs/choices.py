@@ -204,8 +204,8 @@ def _choose_sampler(
     what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
     """
     draws = (request.draws or plans.DRAWS) * request.chains
-    asked = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
-    if draws > FEW or any(value is not None for value in asked) or not budget.delta or set(request.account) != {"dp"}:
+    others = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
+    if draws > FEW or any(value is not None for value in others) or not budget.delta or set(request.account) != {"dp"}:
         return "sgld", None
     model = build_model(described, request, bounded=True)
     if convexity.refusal(model) is not None:

@@ -41,7 +41,7 @@ def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose
 def _read_request(out: Path) -> Request:
     """What was asked; refused where what it needs is not where it was."""
     try:
-        request = Request(**_stored(out))
+        request = Request(**_load_request(out))
     except TypeError:
         raise Refused(
             f"the run for {str(out)!r} was begun by another version of confide: resume it with that"
@@ -73,7 +73,7 @@ def discard(out: str | os.PathLike[str]) -> None:
         run_folder.end(path)
 
 
-def _stored(out: Path) -> dict[str, Any]:
+def _load_request(out: Path) -> dict[str, Any]:
     """What was asked of the run that waits for `out`."""
     folder = run_folder.state_folder(out)
     try:

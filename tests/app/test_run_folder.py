@@ -490,6 +490,22 @@ def test_a_million_rows(folder, call):
     assert json.loads(Path("run/plan.json").read_text())["plan"]["records"] == 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model": "poisson"}, "needs a numeric target"),
+        ({"hidden": (4,)}, "--hidden goes"),
+        ({"model": "cnn"}, "images"),
+    ],
+)
+def test_what_does_not_go_with_the_target_is_refused_before_the_table_is_read(more, said, folder):
+    asked = Request(data="nowhere.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=1e-6)
+    with pytest.raises(confide.Refused, match=said):
+        run_folder.prepare(dataclasses.replace(asked, **more))
+    with pytest.raises(confide.Refused, match="does not exist"):
+        run_folder.prepare(asked)
+
+
 def test_one_draw_is_langevin_and_says_why(folder, capsys):
     """500 patients, one draw: chosen by sizes and schema alone, stored in the plan, and overruled by --sampler."""
     asked = Request(

@@ -202,7 +202,9 @@ class Watch:
 
         for module in ("output_perturbation", "objective_perturbation"):
             monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimise", minimised)
-        monkeypatch.setattr(importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed)
+        monkeypatch.setattr(
+            importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed
+        )
         monkeypatch.setattr(PATE, "_votes", votes)
 
 

@@ -18,7 +18,7 @@ import confide.data.encoding
 import confide.data.tables
 from confide.app import cli
 from confide.app.runs import attack as finished
-from confide.app.runs import run_folder
+from confide.app.runs import interrupted, run_folder
 from confide.app.runs.run_folder import Request
 from confide.inference import checkpoints
 from helpers import sabotage
@@ -306,7 +306,7 @@ def test_a_resumed_run_has_the_same_canaries(home, monkeypatch):
         patch.setattr(checkpoints, "write", stopping)
         with pytest.raises(KeyboardInterrupt):
             run_folder.fit(Request(**asked), verbose=False)
-    resumed = run_folder.resume(home / "again", verbose=False)
+    resumed = interrupted.resume(home / "again", verbose=False)
     whole = run_folder.fit(Request(**asked | {"out": "whole"}), verbose=False)
     assert resumed.canaries is not None
     assert whole.canaries is not None

@@ -459,4 +459,4 @@ def test_bounds_give_their_line_back():
     bounds = check_bounds(([0, -5], [10, 5]), "bounds", 2)
     x, weights = np.array([[2.0, -1.0], [9.0, 4.0]]), np.array([3.0, -2.0, 0.5])
     slopes, intercept = bounds.line(weights)
-    assert np.allclose(x @ slopes + intercept, bounds.scaled(x) @ weights[:2] + weights[2])
+    assert np.allclose(x @ slopes + intercept, bounds.scale(x) @ weights[:2] + weights[2])

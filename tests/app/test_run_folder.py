@@ -20,8 +20,7 @@ import confide
 import confide.data.encoding
 import confide.inference.loop
 from confide.app import cli
-from confide.app.runs import interrupted as pending
-from confide.app.runs import predictions, request, run_folder
+from confide.app.runs import choices, predictions, run_folder
 from confide.app.runs.run_folder import Request
 from confide.data import tables
 from confide.inference import checkpoints
@@ -258,7 +257,7 @@ def test_predictions_cover_what_they_say(folder):
 
 KILLED = """
     import os, signal, sys
-    from confide.app.runs import interrupted, run_folder
+    from confide.app.runs import run_folder
     from confide.inference import checkpoints
     from confide.privacy import ledger
     moment, request = sys.argv[1], run_folder.Request(**eval(sys.argv[2]))
@@ -266,7 +265,7 @@ KILLED = """
     if moment == "before the charge":
         ledger.Ledger.charge = kill
     if moment == "before the end":
-        interrupted.end = kill
+        run_folder.end = kill
     if moment == "in the middle":
         write = checkpoints.write
         def counted(path, checkpoint):
@@ -310,11 +309,11 @@ def test_killed_and_resumed(moment, folder, call, tmp_path):
 
 def test_a_waiting_run_is_held_by_one_process_and_can_be_given_up(folder, call):
     out = Path("run")
-    state = pending.begin(out, {"data": "patients.csv"})
-    with pending.alone(state):
+    state = run_folder.begin(out, {"data": "patients.csv"})
+    with run_folder.hold(state):
         program = (
-            "from confide.app.runs import interrupted; from pathlib import Path\n"
-            f"with interrupted.alone(Path({str(state)!r})): pass"
+            "from confide.app.runs import run_folder; from pathlib import Path\n"
+            f"with run_folder.hold(Path({str(state)!r})): pass"
         )
         other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert "another process is working" in other.stderr
@@ -336,7 +335,7 @@ def test_changed_data_are_not_resumed(folder, call):
         patch.setattr(confide.inference.loop, "execute", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_folder.fit(asked, verbose=False)
-    assert checkpoints.read(pending.place(Path("run")) / pending.CHECKPOINT) is not None
+    assert checkpoints.read(run_folder.state_folder(Path("run")) / run_folder.CHECKPOINT) is not None
     before = Path("patients.csv").read_text()
     replaced("p2,", "p2,1")(folder)
     assert "is of another run" in call("confide resume run")
@@ -491,6 +490,22 @@ def test_a_million_rows(folder, call):
     assert json.loads(Path("run/plan.json").read_text())["plan"]["records"] == 1_000_000
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model": "poisson"}, "needs a numeric target"),
+        ({"hidden": (4,)}, "--hidden goes"),
+        ({"model": "cnn"}, "images"),
+    ],
+)
+def test_what_does_not_go_with_the_target_is_refused_before_the_table_is_read(more, said, folder):
+    asked = Request(data="nowhere.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=1e-6)
+    with pytest.raises(confide.Refused, match=said):
+        run_folder.prepare(dataclasses.replace(asked, **more))
+    with pytest.raises(confide.Refused, match="does not exist"):
+        run_folder.prepare(asked)
+
+
 def test_one_draw_is_langevin_and_says_why(folder, capsys):
     """500 patients, one draw: chosen by sizes and schema alone, stored in the plan, and overruled by --sampler."""
     asked = Request(
@@ -512,8 +527,8 @@ def test_one_draw_is_langevin_and_says_why(folder, capsys):
     sentences = " ".join(posterior.guarantee.sentences())
     assert "stayed secret and were deleted" in sentences
     for more in ({"sampler": "sgld"}, {"draws": 200}, {"model": "mlp"}, {"epsilon": 40.0}):
-        choice = request.chosen(
-            run_folder.schema.loads(asked.schema, "schema").aimed(),
+        choice = choices.choose(
+            run_folder.schema.loads(asked.schema, "schema").with_target(),
             dataclasses.replace(asked, **more),
             confide.Budget(epsilon=more.get("epsilon", 0.5), delta=1e-6),
             500,
@@ -559,4 +574,4 @@ def test_resume_goes_on_with_langevin(folder, call, monkeypatch):
     plan = json.loads((folder / "run" / "plan.json").read_text())["plan"]
     assert plan["sampler"] == "langevin"
     assert len(confide.Ledger("ledger.db").history("patients")) == 1
-    assert not list(pending.place(Path("run")).parent.glob("*"))
+    assert not list(run_folder.state_folder(Path("run")).parent.glob("*"))

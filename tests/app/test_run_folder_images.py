@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 
 import confide
-import confide.app.runs.request
+import confide.app.runs.choices
 import confide.data.image_files
 import confide.inference.loop
 import confide.mechanism.noise
 from confide.app import cli, report
 from confide.app.report import predictive
-from confide.app.runs import run_folder, run_records
+from confide.app.runs import run_folder
 from confide.app.runs.run_folder import Request
 from confide.data import image_schema
 from confide.data.image_files import read
@@ -111,14 +111,14 @@ def test_the_whole_way_of_arrays(folder, call):
 def test_classes_are_declared_and_said(folder):
     """A class that nobody has is a class all the same: the model is the same whoever is there."""
     asked = Request(data="images.npz", classes=("a", "b", "c"), out="run", epsilon=1.0, delta=1e-5, model="softmax")
-    described, (x, y), present, records = run_records.prepare(asked)
+    described, (x, y), present, records = run_folder.prepare(asked)
     assert present.all()
     assert records == 60
     assert described.classes == ("a", "b", "c")
     assert x.shape == (60, 64)
     assert (x.dtype, y.dtype) == (np.float32, np.float32)
     assert float(x.max()) <= 1
-    model = confide.app.runs.request.chosen_model(described, asked)
+    model = confide.app.runs.choices.build_model(described, asked)
     assert model.settings["classes"] == 3
     assert any("classes were declared" in sentence for sentence in described.assumptions(False, False))
     assert described.bound == pytest.approx(np.sqrt(65))

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confide import Refused
-from confide.app.runs import request, run_folder, run_records
+from confide.app.runs import choices, run_folder
 from confide.data import encoding, schema, schema_draft, tables
 from confide.data.schema import Column, Schema
 from helpers.patients import HEADER, SCHEMA, rows, write
 
-PATIENTS = schema.loads(SCHEMA).aimed()
+PATIENTS = schema.loads(SCHEMA).with_target()
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(str.strip).filter(bool)
 HOSTILE = ["", "NA", None, math.nan, math.inf, "-inf", "1e999", 10**400, 10**5000, b"x", [1], {}, "\0", -0.0, 5e-324]
 NUMBERS = st.floats(-1e12, 1e12).filter(lambda number: number == 0 or abs(number) > 1e-50)
@@ -66,7 +66,7 @@ def values(draw, column):
 @given(tables_and_schemas())
 def test_every_row_stays_within_the_norm_bound_and_depends_on_itself_alone(pair):
     made, table = pair
-    encoded = encoding.encode(made.aimed(), table)
+    encoded = encoding.encode(made.with_target(), table)
     assert encoded.x.shape == (len(encoded.present), len(made.features))
     assert not encoded.x[~encoded.present].any()
     assert not encoded.y[~encoded.present].any()
@@ -117,7 +117,7 @@ def test_numbers_go_to_the_unit_interval_and_back():
 
 def test_records_with_missing_values_can_be_left_out():
     text = SCHEMA.replace('missing = "indicator"', 'missing = "drop"')
-    described = schema.loads(text).aimed()
+    described = schema.loads(text).with_target()
     table = {name: list(column) for name, column in zip(HEADER, zip(*rows(100), strict=True), strict=True)}
     encoded = encoding.encode(described, table)
     assert encoded.present.tolist() == [i % 50 != 7 for i in range(100)]
@@ -288,10 +288,10 @@ def test_what_is_ignored_because_of_the_records_is_learnt_from_them(tmp_path):
     assert same.learnt == other.learnt == ["age", "site", "ill"]
     assert found.learnt == ("age", "site", "ill")
     public = re.sub(r"\[columns\.(age|ill)\]([^\[]*?)learnt = true", r"[columns.\1]\2", same.toml)
-    asked = request.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
+    asked = choices.Request(data=str(tmp_path / "same.csv"), schema=public, out="run", epsilon=1.0, delta=1e-5)
     with pytest.raises(Refused, match="learnt = true in site"):
-        run_records.prepare(asked)
-    said = " ".join(run_folder._assumptions(schema.loads(public).aimed(), asked))
+        run_folder.prepare(asked)
+    said = " ".join(run_folder._assumptions(schema.loads(public).with_target(), asked))
     assert "or that they are ignored, were taken from the records themselves" in said
     assert "NOT counted in epsilon: site." in said
 
@@ -341,7 +341,7 @@ def test_wrong_schemas_are_refused_in_one_line(text):
 )
 def test_a_target_must_be_one(change, said):
     with pytest.raises(Refused, match=said):
-        schema.loads(SCHEMA.replace(*change)).aimed()
+        schema.loads(SCHEMA.replace(*change)).with_target()
 
 
 def small(tmp_path, content, name="small.csv"):

@@ -545,7 +545,7 @@ def test_not_for_runs_without_a_guarantee():
 @pytest.mark.long
 def test_report_and_predictions_of_one_draw(tmp_path):
     write(tmp_path)
-    described = schema.loads(SCHEMA, "schema").aimed(None)
+    described = schema.loads(SCHEMA, "schema").with_target(None)
     x, y, _ = encoding.encode_table(described, tables.open_table(tmp_path / "patients.csv"))
     drawn = fit(ops("published", **SHORT), PURE, models.logistic_regression(x.shape[1]), (x, y))
     drawn = replace(drawn, plan=drawn.plan | run_folder._describe_data(described))

@@ -16,7 +16,7 @@ from scipy import special
 import confide
 import confide.inference.fitting
 from confide import events, models
-from confide.app.runs import request
+from confide.app.runs import choices
 from confide.inference import checkpoints, loop, plans
 from confide.inference.options import Options
 from confide.inference.plans import stochastic
@@ -554,8 +554,8 @@ def test_bad_settings_of_individual_accounts(bad):
 def test_settings_of_individual_accounts_need_one():
     common = {"data": "d.csv", "schema": "", "out": "o", "epsilon": 1.0, "delta": 1e-5}
     with pytest.raises(Refused, match="--stretch goes with --account individual"):
-        request.extra_accounts(request.Request(stretch=2.0, **common))
-    kept = request.extra_accounts(request.Request(account=("dp", "individual"), histogram=0.1, **common))
+        choices.extra_accounts(choices.Request(stretch=2.0, **common))
+    kept = choices.extra_accounts(choices.Request(account=("dp", "individual"), histogram=0.1, **common))
     assert kept == Accounts(individual=Individual(histogram=0.1))
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 import confide
 from confide import Refused, models
-from confide.models import convexity, glm
+from confide.models import convexity
 from confide.models.families import (
     BY_NAME,
     BY_WORD,
@@ -24,6 +24,7 @@ from confide.models.families import (
     Softmax,
     with_known,
 )
+from confide.models.model import from_family
 
 SCORES = np.linspace(-4, 4, 33)
 COUNTS = (0.0, 1.0, 5.0, 40.0)
@@ -138,7 +139,7 @@ def test_bounds_hold_and_are_nearly_met(name):
     """Gradient and curvature of the clipped loss of a record, whatever its row within the bound and its outcome."""
     family, outcomes = CASES[name]
     bound, clip, s = 2.0, 0.8, np.linspace(-12, 12, 4001)
-    shape = convexity.shape(glm.regression(family, 2, norm_bound=bound), clip)
+    shape = convexity.shape(from_family(family, 2, norm_bound=bound), clip)
     steepest = flattest = most = 0.0
     for length in np.linspace(0.05, bound, 40):
         reach = clip / length
@@ -196,7 +197,7 @@ def test_a_dispersion_that_makes_no_sense_is_refused(dispersion):
 def test_every_family_has_a_constructor_that_rebuilds_it():
     for family in FAMILIES:
         given = with_known(family, {"classes": 3, "dispersion": 0.3, "noise_scale": 0.2, "largest_mean": 4.0})
-        model = glm.regression(given, 2, 0.5, intercept=True, norm_bound=1.5)
+        model = from_family(given, 2, 0.5, intercept=True, norm_bound=1.5)
         again = models.rebuilt(model.name, model.settings)
         assert again is not None
         assert again.family == given

@@ -14,7 +14,7 @@ class Bounds(NamedTuple):
     """The ends between which every column is public knowledge to lie.
 
     >>> bounds = check_bounds((0, [10, 100]), "bounds", columns=2)
-    >>> bounds.scaled(np.array([[5.0, 200.0]])).tolist()
+    >>> bounds.scale(np.array([[5.0, 200.0]])).tolist()
     [[0.0, 1.0]]
     """
 
@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
     def half(self) -> np.ndarray:
         return (self.high - self.low) / 2
 
-    def scaled(self, values: np.ndarray) -> np.ndarray:
+    def scale(self, values: np.ndarray) -> np.ndarray:
         return np.clip((np.clip(values, self.low, self.high) - self.middle) / self.half, -1, 1)
 
     def line(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -255,8 +255,8 @@ def _places(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.n
 
 def _missing(column: Column, values: Sequence[Any], schema: Schema) -> np.ndarray:
     """Which values the column has no use for."""
-    told = replace(column, missing="drop")
-    return (_numbers if column.kind == "numeric" else _places)(told, values, schema)[1]
+    admitting = replace(column, missing="drop")
+    return (_numbers if column.kind == "numeric" else _places)(admitting, values, schema)[1]
 
 
 def _refuse_missing(column: Column, values: Sequence[Any], missing: np.ndarray, schema: Schema) -> None:

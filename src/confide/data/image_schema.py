@@ -53,7 +53,7 @@ class Pictures:
         """The classes as a column to predict: the one that is asked for."""
         return self.columns[-1]
 
-    def planned(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What the plan says of the images."""
         listed = {"labels": list(self.classes), "shape": list(self.shape)}
         return {"target": TARGET, **listed, "norm_bound": self.bound}
@@ -87,11 +87,6 @@ def load(path: Path) -> Pictures:
         return Pictures(**record | {name: tuple(record[name]) for name in ("shape", "classes")})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Refused(f"{str(path)!r} cannot be read: {error}; restore it") from None
-
-
-def is_images(path: Path) -> bool:
-    """Whether this is read here, and not as a table."""
-    return path.is_dir() or path.suffix.lower() == ".npz"
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

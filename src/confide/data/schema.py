@@ -145,18 +145,18 @@ class Schema:
                 return column
         raise Refused(f"column {name!r} is not in the schema: it has {_list([c.name for c in self.columns])}")
 
-    def aimed(self, target: str | None = None) -> Schema:
+    def with_target(self, target: str | None = None) -> Schema:
         """With a target that can be one: the given one, or the schema's own."""
-        aimed = replace(self, target=target) if target else self
-        if not aimed.target:
+        found = replace(self, target=target) if target else self
+        if not found.target:
             raise Refused('the schema names no target: give --target, or write target = "..." into it')
-        if aimed.column(aimed.target).kind == "ignore":
-            raise Refused(f"the target {aimed.target!r} has kind = 'ignore': give it another kind")
-        if aimed.column(aimed.target).missing == "indicator":
-            raise Refused(f"the target {aimed.target!r} has missing = 'indicator': choose 'drop' for it")
-        if not aimed.inputs:
+        if found.column(found.target).kind == "ignore":
+            raise Refused(f"the target {found.target!r} has kind = 'ignore': give it another kind")
+        if found.column(found.target).missing == "indicator":
+            raise Refused(f"the target {found.target!r} has missing = 'indicator': choose 'drop' for it")
+        if not found.inputs:
             raise Refused("every column but the target is ignored: give at least one of them a kind")
-        return aimed
+        return found
 
     @property
     def inputs(self) -> tuple[Column, ...]:
@@ -219,6 +219,11 @@ def load(path: str | os.PathLike[str]) -> Schema:
     except UnicodeDecodeError:
         raise Refused(f"schema {str(path)!r} is not UTF-8 text: save it as UTF-8") from None
     return loads(text, str(path))
+
+
+def normalise(path: str | os.PathLike[str]) -> str:
+    """The schema in a TOML file, as `to_toml` writes it."""
+    return load(path).to_toml()
 
 
 def loads(text: str, where: str = "schema") -> Schema:

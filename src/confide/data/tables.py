@@ -102,6 +102,11 @@ class Table:
             raise Refused(f"{self.path} cannot be read as Parquet: {_first(error)}") from None
 
 
+def is_table(path: Path) -> bool:
+    """Whether data are read as a table, and not as images."""
+    return not path.is_dir() and path.suffix.lower() != ".npz"
+
+
 def open_table(
     path: str | os.PathLike[str], delimiter: str | None = None, encoding: str | None = None, *, empty: bool = False
 ) -> Table:

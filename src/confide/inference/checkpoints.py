@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide import validation
-from confide.data import atomic_files
 from confide.validation import Refused
 
 
@@ -55,7 +54,21 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
-    atomic_files.flush_to_disk(path.parent)
+    flush_to_disk(path.parent)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Have the system write a file, or the names in a folder, to the disk now."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # folders cannot be opened everywhere
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def read(path: Path) -> Checkpoint | None:

@@ -11,6 +11,7 @@ Memory beyond the data: one block's draws (at most 16 MB), one batch, and the ke
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.data import atomic_files
 from confide.inference import checkpoints
 from confide.inference.checkpoints import Checkpoint
 from confide.mechanism import batches, gradient_distances, individual_filter, noise, oracle
@@ -344,9 +344,10 @@ def secret(key: Any) -> bytes:
 
 def use_compilation_cache() -> None:
     """Keep compiled programs on disk for the next process, unless the user has decided about it."""
-    home = atomic_files.cache()
-    if home is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+    given = os.environ.get("CONFIDE_CACHE")
+    if given == "" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         return
+    home = Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide")
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError:

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from confide import models, validation
-from confide.data import atomic_files
+from confide.inference.checkpoints import flush_to_disk
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -95,9 +95,9 @@ def write(path: str | os.PathLike[str], stored: Stored, draws: Callable[[], Any]
         for name, text in files.items():
             (draft / name).write_text(text, encoding="utf-8")
         for each in (*draft.iterdir(), draft):
-            atomic_files.flush_to_disk(each)
+            flush_to_disk(each)
         draft.replace(folder)
-        atomic_files.flush_to_disk(folder.parent)
+        flush_to_disk(folder.parent)
     except OSError as error:
         raise Refused(f"{str(folder)!r} cannot be written: {error.strerror}") from None
     finally:

@@ -134,7 +134,7 @@ def _read(model: Model, data: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if model.dtypes is not None and len(model.dtypes) != len(data):
         raise Refused(f"data holds {len(data)} arrays, and the model has dtypes for {len(model.dtypes)}: give as many")
     types = model.dtypes or [None] * len(data)
-    read = [_convert(*told, linear=model.linear is not None) for told in zip(names, data, types, strict=True)]
+    read = [_convert(*column, linear=model.linear is not None) for column in zip(names, data, types, strict=True)]
     arrays = tuple(array for array, _ in read)
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))

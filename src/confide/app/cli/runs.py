@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from confide.app.cli import audits
 from confide.app.cli.printing import Delimiter, Encoding, Json, print_json, say
-from confide.app.cli.signature import command
 from confide.app.runs.options import Request
+from confide.inference.options import RunSettings, names
 from confide.validation import Refused
 
 if TYPE_CHECKING:
@@ -29,7 +33,52 @@ NewData = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="No plan and no progress bar.")]
 
 
-@command(Request, Request.given)
+KINDS = {"int": int, "float": float, "bool": bool}  # of options; what is none of these is text
+
+
+def command(kind: type[Any]) -> Callable[[Callable[..., None]], Any]:
+    """A function of options, and of further parameters by name, as a command that has a parameter for every option.
+
+    What is said of data and model comes first in the help, and the settings that all runs share come last.
+    """
+    shared = names(RunSettings)
+    offered = sorted((each for each in fields(kind) if each.metadata.get("command")), key=lambda f: f.name in shared)
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            asked = {}
+            for each in offered:
+                if (value := given.pop(each.name)) is not None:
+                    asked[each.name] = each.metadata["read"](value) if "read" in each.metadata else value
+            function(kind(**asked), **given)
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        parameters = [*map(_parameter, offered), *(each.replace(kind=each.KEYWORD_ONLY) for each in own)]
+        made: Any = run
+        del made.__wrapped__  # whose parameters are others
+        made.__signature__ = inspect.Signature(parameters)
+        made.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(each: Field[Any]) -> inspect.Parameter:
+    words, required = each.metadata, each.default is MISSING
+    listed = isinstance(each.default, tuple)
+    kind = words.get("kind") or KINDS.get(str(each.type).removesuffix(" | None"), str)
+    if words.get("argument"):
+        shown: Any = typer.Argument(help=words["command"], show_default=False)
+    else:
+        shown = typer.Option(*([words["flag"]] if "flag" in words else []), help=words["command"])
+    optional = not required and (each.default is None or listed)
+    default = inspect.Parameter.empty if required else None if listed else each.default
+    annotation = Annotated[Optional[kind] if optional else kind, shown]
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+@command(Request)
 def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
     """Fit a model to a table or to images within a privacy budget, and write a folder that may be published.
 
@@ -46,9 +95,7 @@ def fit(request: Request, quiet: Quiet = False, as_json: Json = False) -> None:
             request, progress=False if quiet or as_json else None, verbose=not (quiet or as_json)
         )
     except KeyboardInterrupt:
-        from confide.app.runs import interrupted
-
-        waits = interrupted.place(Path(request.out)).exists()
+        waits = run_folder.state_folder(Path(request.out)).exists()
         rest = f"'confide resume {quote(request.out)}' goes on with it" if waits else "nothing was charged"
         print(f"confide: interrupted: {rest}", file=sys.stderr)
         raise
@@ -62,13 +109,13 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was interrupted: the same draws as without the interruption, and no second charge."""
-    from confide.app.runs import run_folder
+    from confide.app.runs import interrupted
 
     if discard:
-        run_folder.discard(run)
+        interrupted.discard(run)
         say(f"The run for {run} is given up; what it was charged stays charged.")
         return
-    posterior = run_folder.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
+    posterior = interrupted.resume(run, progress=False if quiet or as_json else None, verbose=not (quiet or as_json))
     _print_files(posterior, run, as_json)
 
 

@@ -76,17 +76,17 @@ def schema_check(
     What is listed is about the records themselves: not for publication, and not counted by any epsilon.
     """
     from confide.data import encoding as encodings
-    from confide.data import image_schema, tables
     from confide.data import schema as schemas
+    from confide.data import tables
 
-    if image_schema.is_images(data):
+    if not tables.is_table(data):
         _check_images(data, classes, shape, as_json)
         return
     if schema is None:
         raise Refused("a table needs --schema: 'confide schema init' drafts one")
     if classes is not None or shape is not None:
         raise Refused(f"--{'shape' if classes is None else 'classes'} is for images, and this is a table: leave it out")
-    found = schemas.load(schema).aimed(target)
+    found = schemas.load(schema).with_target(target)
     table = tables.open_table(data, delimiter, encoding)
     problems = list(encodings.problems(found, table))
     rows = sum(len(piece.lines) for piece in table.pieces())

@@ -33,22 +33,22 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds or classes are missing."""
-        asked = ClassifierParameters(**self.get_params(deep=False))
-        require(asked.bounds, "bounds", "(low, high) of every feature")
-        require(asked.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
+        parameters = ClassifierParameters(**self.get_params(deep=False))
+        require(parameters.bounds, "bounds", "(low, high) of every feature")
+        require(parameters.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
         with as_before(self):
             X = reading.read(X)
-            if y is None or isinstance(asked.classes, str):
+            if y is None or isinstance(parameters.classes, str):
                 given: Any = {"y": y, "dtype": np.float64, "ensure_all_finite": False}
                 _, y = validate_data(self, X, **given)
                 check_classification_targets(y)
-            labels = self._classes(asked.classes, y)
-            X, own = self._features(X, asked), reading.column(reading.labels(y), X)
+            labels = self._classes(parameters.classes, y)
+            X, own = self._features(X, parameters), reading.column(reading.labels(y), X)
             places = {label: place for place, label in enumerate(labels.tolist())}
             found = np.array([reading.place(places, label) for label in own], np.int64)
-            unpaid = (_UNPAID_CLASSES,) if isinstance(asked.classes, str) else ()
-            model = self._model(asked, X.shape[1] + 1, {"classes": len(labels)})
-            slopes, intercept = self._fit(asked, X, found, found >= 0, model, unpaid)
+            unpaid = (_UNPAID_CLASSES,) if isinstance(parameters.classes, str) else ()
+            model = self._model(parameters, X.shape[1] + 1, {"classes": len(labels)})
+            slopes, intercept = self._fit(parameters, X, found, found >= 0, model, unpaid)
             self.classes_ = labels
             self.coef_, self.intercept_ = np.atleast_2d(slopes.T), np.atleast_1d(intercept)
         return self

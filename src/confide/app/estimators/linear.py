@@ -22,8 +22,7 @@ from confide.inference.plans import bounded_clip
 from confide.inference.posterior import BATCH, Posterior
 from confide.models import families
 from confide.models.family import Family
-from confide.models.glm import regression
-from confide.models.model import Model
+from confide.models.model import Model, from_family
 from confide.privacy.budget import Budget, Guarantee
 from confide.validation import Refused
 
@@ -59,18 +58,18 @@ class PrivateLinear(BaseEstimator):
     _family: ClassVar[type[Family]]
     _bounds: Bounds
 
-    def _features(self, X: Any, asked: Parameters) -> np.ndarray:
+    def _features(self, X: Any, parameters: Parameters) -> np.ndarray:
         """What `read` gave in double precision, whatever its values are; refused where it is no table."""
         settings: Any = {
             "dtype": np.float64,
             "ensure_all_finite": False,
-            "ensure_min_samples": 1 if asked.records is None else 0,
+            "ensure_min_samples": 1 if parameters.records is None else 0,
         }
         return np.asarray(validate_data(self, X, **settings))
 
     def _fit(
         self,
-        asked: Parameters,
+        parameters: Parameters,
         X: np.ndarray,
         y: np.ndarray,
         known: np.ndarray,
@@ -78,27 +77,27 @@ class PrivateLinear(BaseEstimator):
         assumptions: tuple[str, ...] = (),
     ) -> tuple[np.ndarray, Any]:
         """Spend the budget; the mean slopes and intercept. `known` is which records have a target."""
-        bounds = check_bounds(asked.bounds, "bounds", X.shape[1])
+        bounds = check_bounds(parameters.bounds, "bounds", X.shape[1])
         present = known & np.all(np.isfinite(X), axis=1)
         design = np.where(present[:, None], _design(bounds, X), np.float32(0))
         target = np.where(present, y, 0.0).astype(np.float32)
-        records = len(design) if asked.records is None else validation.count(records=asked.records)
-        budget = Budget(epsilon=asked.epsilon, delta=asked.delta, neighbours=asked.neighbours)
-        key, clip = _key(asked), asked.clip
+        records = len(design) if parameters.records is None else validation.count(records=parameters.records)
+        budget = Budget(epsilon=parameters.epsilon, delta=parameters.delta, neighbours=parameters.neighbours)
+        key, clip = _key(parameters), parameters.clip
         if clip is None:
-            clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), asked.chains)
-        _warn_of_repetition(budget, asked.ledger is not None)
+            clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), parameters.chains)
+        _warn_of_repetition(budget, parameters.ledger is not None)
         options = Fit(
             model,
             (design, target),
             budget,
-            asked.sampler,
+            parameters.sampler,
             key=key,
-            ledger=asked.ledger,
+            ledger=parameters.ledger,
             progress=False,
             verbose=False,
             assumptions=(DOMAIN, *assumptions),
-            **values(Settings, asked) | {"clip": clip, "records": records},
+            **values(Settings, parameters) | {"clip": clip, "records": records},
         )
         self.posterior_ = fitting.infer(options, present)
         self.guarantee_ = self.posterior_.guarantee
@@ -110,30 +109,30 @@ class PrivateLinear(BaseEstimator):
         weights = np.asarray(self.posterior_.draws["weights"], np.float64)
         return weights.reshape(-1, *weights.shape[2:])
 
-    def _model(self, asked: Parameters, dimension: int, known: dict[str, Any]) -> Model:
-        return regression(families.with_known(self._family, known), dimension, asked.prior_scale)
+    def _model(self, parameters: Parameters, dimension: int, known: dict[str, Any]) -> Model:
+        return from_family(families.with_known(self._family, known), dimension, parameters.prior_scale)
 
     def _mean(self, X: Any) -> np.ndarray:
         """What the family predicts, averaged over the posterior."""
-        design, model = self._validated(X), self.posterior_.model
+        design, model = self._validate(X), self.posterior_.model
         assert model is not None
         assert model.family is not None
         return average(design, self._weights(), model.family.predict)
 
-    def _validated(self, X: Any) -> np.ndarray:
+    def _validate(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "posterior_")
         return _design(self._bounds, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
 
-def _key(asked: Parameters) -> int | None:
+def _key(parameters: Parameters) -> int | None:
     """What the noise is derived from, or None. Clones share it, and `confide.fit` gives each noise of its own."""
-    if asked.random_state is None:
+    if parameters.random_state is None:
         return None
-    if asked.noise == "secure":
+    if parameters.noise == "secure":
         raise Refused("noise = 'secure' takes its key from the operating system: leave random_state out")
-    if isinstance(asked.random_state, bool) or not isinstance(asked.random_state, (int, np.integer)):
+    if isinstance(parameters.random_state, bool) or not isinstance(parameters.random_state, (int, np.integer)):
         raise Refused("random_state is not a whole number: leave it out, and the operating system draws the key")
-    return int(asked.random_state)
+    return int(parameters.random_state)
 
 
 @contextmanager
@@ -154,7 +153,7 @@ def require(value: Any, name: str, what: str) -> None:
 
 
 def _design(bounds: Bounds, X: np.ndarray) -> np.ndarray:
-    return np.column_stack([bounds.scaled(X), np.ones(len(X))]).astype(np.float32)
+    return np.column_stack([bounds.scale(X), np.ones(len(X))]).astype(np.float32)
 
 
 def average(design: np.ndarray, weights: np.ndarray, link: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

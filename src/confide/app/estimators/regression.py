@@ -46,38 +46,38 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
-        asked = self._parameters(**self.get_params(deep=False))
-        require(asked.bounds, "bounds", "(low, high) of every feature")
-        require(asked.target_bounds, "target_bounds", "(low, high) of the target")
+        parameters = self._parameters(**self.get_params(deep=False))
+        require(parameters.bounds, "bounds", "(low, high) of every feature")
+        require(parameters.target_bounds, "target_bounds", "(low, high) of the target")
         with as_before(self):
             if y is None:
                 without: Any = {"y": y}
                 validate_data(self, X, **without)  # which says so
-            X = self._features(reading.read(X), asked)
+            X = self._features(reading.read(X), parameters)
             own = reading.column(reading.doubles(reading.labels(y), "y"), X)
-            target = check_bounds(asked.target_bounds, "target_bounds", 1)
-            model = self._model(asked, X.shape[1] + 1, self._known(asked, target))
-            unit, values = target, target.scaled(own)
+            target = check_bounds(parameters.target_bounds, "target_bounds", 1)
+            model = self._model(parameters, X.shape[1] + 1, self._known(parameters, target))
+            unit, values = target, target.scale(own)
             if self._family.outcome == "count":
                 unit, values = check_bounds((-1, 1), "unit", 1), np.clip(np.rint(own), target.low, target.high)
-            slopes, intercept = self._fit(asked, X, values, np.isfinite(own), model)
+            slopes, intercept = self._fit(parameters, X, values, np.isfinite(own), model)
             self._unit = unit
-            self.coef_, self.intercept_ = unit.half * slopes, float(self._unscaled(intercept))
+            self.coef_, self.intercept_ = unit.half * slopes, float(self._unscale(intercept))
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The posterior mean of the target."""
-        return self._unscaled(self._mean(X))
+        return self._unscale(self._mean(X))
 
     def predict_interval(self, X: Any, probability: float = 0.9) -> np.ndarray:
         """An interval that holds the target with this posterior predictive probability: two numbers for each row."""
-        design = self._validated(X)
-        return self._unscaled(self.posterior_.interval(design, probability))
+        design = self._validate(X)
+        return self._unscale(self.posterior_.interval(design, probability))
 
-    def _unscaled(self, values: Any) -> np.ndarray:
+    def _unscale(self, values: Any) -> np.ndarray:
         return self._unit.middle[0] + self._unit.half[0] * np.asarray(values, np.float64)
 
-    def _known(self, asked: Any, target: Bounds) -> dict[str, Any]:
+    def _known(self, parameters: Any, target: Bounds) -> dict[str, Any]:
         """The parameters of the family, from the arguments and the bounds of the target."""
         raise NotImplementedError
 
@@ -98,16 +98,16 @@ class PrivateLinearRegression(_PrivateRegressor):
 
     def predict(self, X: Any) -> np.ndarray:
         """The posterior mean of the target."""
-        return self._unscaled(self._validated(X) @ self._weights().mean(axis=0))
+        return self._unscale(self._validate(X) @ self._weights().mean(axis=0))
 
-    def _known(self, asked: LinearParameters, target: Bounds) -> dict[str, Any]:
-        if asked.noise_scale is None:
+    def _known(self, parameters: LinearParameters, target: Bounds) -> dict[str, Any]:
+        if parameters.noise_scale is None:
             return {"noise_scale": families.NOISE_SHARE}
-        return {"noise_scale": validation.positive(noise_scale=asked.noise_scale) / target.half[0]}
+        return {"noise_scale": validation.positive(noise_scale=parameters.noise_scale) / target.half[0]}
 
 
 class _PrivateCounts(_PrivateRegressor):
-    def _known(self, asked: TargetParameters, target: Bounds) -> dict[str, Any]:
+    def _known(self, parameters: TargetParameters, target: Bounds) -> dict[str, Any]:
         low, high = float(target.low[0]), float(target.high[0])
         if low < 0 or not (low.is_integer() and high.is_integer()):
             raise Refused(f"target_bounds = ({low:g}, {high:g}) are not of counts: give whole numbers from 0 on")

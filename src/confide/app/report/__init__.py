@@ -44,7 +44,7 @@ def write(
     made = gather(posterior, schema, evaluation, kind, now, attacked, made_up.load(run, posterior))
     name = "held-out" if held_out is not None else "audit"
     path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"
-    if made.confidential and atomic_files.inside(path, run):
+    if made.confidential and run_folder.lies_in(path, run):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: this report may not")
     if not path.name:
         raise Refused(f"--out {str(path)!r} is not a file: give the name of a new one")

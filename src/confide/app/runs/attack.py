@@ -171,7 +171,7 @@ def place(folder: str | os.PathLike[str], out: str | os.PathLike[str] | None = N
     """Where a result is to be written: beside the folder of the run; refused inside it."""
     run = Path(folder).resolve()
     path = run.with_name(f"{run.name}-audit.json") if out is None else Path(out)
-    if atomic_files.inside(path, run):
+    if run_folder.lies_in(path, run):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: an audit of records may not")
     if out is not None and (path.exists() or not path.name):
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")

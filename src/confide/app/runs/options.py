@@ -1,39 +1,22 @@
 """What is asked of `confide fit`: the settings of a run, and what is said of a table or of images on the command line.
 
 A `Request` is what is stored of a run that may be interrupted, field by field. An option that has words for it is one
-of the command line, whose value `given` turns into what is stored.
+of the command line (`confide.app.cli.runs`); `read` turns what is written there into what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from confide.data.image_schema import parse_classes, parse_shape
+from confide.data.schema import normalise
 from confide.inference.options import RunSettings, words
 from confide.validation import Refused
 
 if TYPE_CHECKING:
     from confide.privacy.events import Neighbours
-
-
-def _schema(path: Path) -> str:
-    from confide.data import schema
-
-    return schema.load(path).to_toml()
-
-
-def _classes(text: str) -> tuple[str, ...]:
-    from confide.data import image_schema
-
-    return image_schema.parse_classes(text)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    from confide.data import image_schema
-
-    return image_schema.parse_shape(text)
 
 
 def _layers(text: str) -> tuple[int, ...]:
@@ -60,20 +43,20 @@ class Request(RunSettings):
     delta: float = field(metadata=words(command="Probability that the bound fails, in (0, 1)."))
     out: str = field(metadata=words(command="A new folder; everything in it may be published.", kind=Path, read=str))
     schema: str | None = field(  # as TOML text
-        default=None, metadata=words(command="Of a table; see 'confide schema init'.", kind=Path, read=_schema)
+        default=None, metadata=words(command="Of a table; see 'confide schema init'.", kind=Path, read=normalise)
     )
     classes: tuple[str, ...] | None = field(
         default=None,
         metadata=words(
             command="Of images: how many classes, or their names (cat,dog). They are public, and not looked up.",
-            read=_classes,
+            read=parse_classes,
         ),
     )
     shape: tuple[int, ...] | None = field(  # height, width, channels
         default=None,
         metadata=words(
             command="Of images in a folder: 32x32x3. By default the first file's, and others are refused.",
-            read=_shape,
+            read=parse_shape,
         ),
     )
     target: str | None = field(
@@ -150,10 +133,3 @@ class Request(RunSettings):
     delimiter: str | None = field(default=None, metadata=words(command="Of a CSV file; a comma by default."))
     encoding: str | None = field(default=None, metadata=words(command="Of a CSV file; UTF-8 by default."))
     key: int | None = None
-
-    @classmethod
-    def given(cls, values: Mapping[str, Any]) -> Request:
-        """From what the command line was given, by the names of the fields; None is as if it were left out."""
-        found = {name: value for name, value in values.items() if value is not None}
-        readers = {each.name: each.metadata.get("read") for each in fields(cls)}
-        return cls(**{name: (readers[name] or (lambda same: same))(value) for name, value in found.items()})

@@ -46,7 +46,7 @@ def predict(
     path, count = Path(out), 0
     if path.exists():
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
-    if atomic_files.inside(path, Path(folder)):
+    if run_folder.lies_in(path, Path(folder)):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: predictions of people may not")
     posterior, described = run_folder.load(folder)
     if isinstance(described, Pictures):

@@ -1,35 +1,45 @@
 """From a table and its schema, or from images, to a folder that may be published; and what that folder describes.
 
 `fit` checks, reads, encodes and plans before anything is charged or written; the folder appears whole at the end. What
-a killed run needs to go on is kept by `confide.app.runs.interrupted`.
+a run needs while it lasts (what was asked, the checkpoint with the key of the noise) lies elsewhere, in a state folder
+that its owner alone can read, and is deleted when the output is complete; `confide.app.runs.interrupted` goes on with
+what a killed run left there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import re
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from confide.app.runs import interrupted
+from confide import validation
+from confide.app.runs import choices, run_records
+from confide.app.runs.choices import Choice
 from confide.app.runs.options import Request
-from confide.app.runs.request import chosen, extra_accounts
-from confide.app.runs.run_records import SCHEMA, Prepared, prepare
-from confide.data import image_schema, schema
+from confide.app.runs.run_records import Prepared
+from confide.data import encoding, image_schema, schema, tables
 from confide.data.image_schema import PICTURES, Pictures
 from confide.data.schema import Schema
-from confide.inference import checkpoints, fitting
-from confide.inference.options import Fit, RunSettings, values
+from confide.inference import fitting
+from confide.inference.checkpoints import flush_to_disk
+from confide.inference.options import Fit, RunSettings
 from confide.inference.posterior import Posterior
+from confide.models import families
 from confide.privacy import charges
 from confide.privacy.budget import Budget
 from confide.validation import Refused
 
+SCHEMA = "schema.toml"
+REQUEST, CHECKPOINT = "request.json", "checkpoint"  # in the state folder
 CHECKED = (
     "values that the schema does not admit count as missing; 'confide schema check' lists those of a table, for "
     "whoever holds it"
@@ -47,93 +57,77 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
         raise Refused(
             f"--out {str(out)!r} cannot be written: its parent must be a folder that you may write to"
         ) from None
-    budget = _budget(request)
-    charges.open_account(request.ledger, request.dataset, budget.neighbours)  # refused before the data are read
+    charges.open_account(request.ledger, request.dataset, _budget(request).neighbours)  # before the data are read
     made = prepare(request)
+    choice = choose(request, made)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
     whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
-    folder = interrupted.begin(out, asdict(whole))
-    with interrupted.alone(folder):
-        return _run(request, made, folder, progress, verbose)
-
-
-def resume(out: str | os.PathLike[str], *, progress: bool | None = None, verbose: bool = True) -> Posterior:
-    """Go on with a run that was interrupted: the same draws as without the interruption, and one charge."""
-    path = Path(out)
-    request = _read_request(path)
-    folder = interrupted.place(path)
-    with interrupted.alone(folder):
-        draft = re.compile(re.escape(f".{path.name}.") + "[0-9a-f]{32}")  # of a folder that was being written
-        for found in path.absolute().parent.iterdir():
-            if draft.fullmatch(found.name):
-                shutil.rmtree(found, ignore_errors=True)
-        if path.exists():  # perhaps it was complete, and only the secrets were left
-            return _complete(path, folder)
-        return _run(replace(request, out=str(path)), prepare(request), folder, progress, verbose)
-
-
-def _read_request(out: Path) -> Request:
-    """What was asked; refused where what it needs is not where it was."""
-    try:
-        request = Request(**interrupted.read_request(out))
-    except TypeError:
-        raise Refused(
-            f"the run for {str(out)!r} was begun by another version of confide: resume it with that"
-        ) from None
-    for name, path in (("data", request.data), ("ledger", request.ledger)):
-        if path is not None and not Path(path).exists():
-            raise Refused(
-                f"the run's {name}, {path!r}, is not where it was: put it back, or give the run up (--discard)"
-            )
-    return request
-
-
-def _complete(path: Path, folder: Path) -> Posterior:
-    """The posterior of a run that was killed between writing it and forgetting its secrets."""
-    begun = checkpoints.read(folder / interrupted.CHECKPOINT)
-    posterior = load(path)[0]
-    if begun is None or posterior.plan.get("run") != begun.receipt:
-        raise Refused(f"{str(path)!r} is another run's: move it away, and resume again")
-    interrupted.end(path)
-    return posterior
-
-
-def discard(out: str | os.PathLike[str]) -> None:
-    """Give up an interrupted run. What it was charged stays charged."""
-    path = Path(out)
-    if not interrupted.place(path).exists():
-        raise interrupted.none_waits(path)
-    with interrupted.alone(interrupted.place(path)):
-        interrupted.end(path)
+    folder = begin(out, asdict(whole))
+    with hold(folder):
+        return run(request, made, choice, folder, progress, verbose)
 
 
 def _budget(request: Request) -> Budget:
     return Budget(epsilon=request.epsilon, delta=request.delta, neighbours=request.neighbours)
 
 
-def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, verbose: bool) -> Posterior:
+def prepare(request: Request) -> Prepared:
+    """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
+    declared = None if request.records is None else validation.count(records=request.records)
+    made = _read_table(request) if tables.is_table(Path(request.data)) else run_records.read_images(request)
+    return made if declared is None else made._replace(records=declared)
+
+
+def _read_table(request: Request) -> Prepared:
+    """A table's records, as its schema encodes them."""
+    if request.schema is None:
+        raise Refused("a table needs --schema: 'confide schema init' drafts one")
+    if request.classes is not None:
+        raise Refused("--classes is for images, and a table's are in its schema: leave it out")
+    if request.shape is not None:
+        raise Refused("--shape is for images, and this is a table: leave it out")
+    described = schema.loads(request.schema, SCHEMA).with_target(request.target)
+    if described.learnt and not request.accept_learnt:
+        raise Refused(
+            f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
+            "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
+        )
+    family = families.BY_WORD.get(choices.model_word(described, request))
+    table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
+    x, y, present = encoding.encode_table(described, table, count=family is not None and family.outcome == "count")
+    return Prepared(described, (x, y), present, len(x))
+
+
+def choose(request: Request, made: Prepared) -> Choice:
+    """The model, the sampler and the clip that the records are fitted with."""
+    return choices.choose(made.described, request, _budget(request), made.records)
+
+
+def run(
+    request: Request, made: Prepared, choice: Choice, folder: Path, progress: bool | None, verbose: bool
+) -> Posterior:
+    """Fit, and write the folder of the run; what is interrupted waits in its state folder."""
     described = made.described
-    checkpoint, saved = folder / interrupted.CHECKPOINT, False
+    checkpoint, saved = folder / CHECKPOINT, False
     try:
-        budget = _budget(request)
-        choice = chosen(described, request, budget, made.records)
         if choice.why is not None and verbose:
             print(f"confide chooses {choice.why}", file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
+        settings = {each.name: getattr(request, each.name) for each in fields(RunSettings)}
         options = Fit(
             choice.model,
             made.data,
-            budget,
+            _budget(request),
             choice.sampler,
             key=request.key,
             ledger=request.ledger,
-            account=extra_accounts(request),
+            account=choices.extra_accounts(request),
             checkpoint=checkpoint,
             progress=progress,
             verbose=verbose,
             assumptions=_assumptions(described, request),
-            **values(RunSettings, request) | {"clip": choice.clip, "records": made.records},
+            **settings | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
         chosen_by = {} if choice.why is None else {"chosen": choice.why}
@@ -148,7 +142,7 @@ def _run(request: Request, made: Prepared, folder: Path, progress: bool | None, 
     finally:
         # What was refused before it was charged leaves nothing; what was interrupted waits for `resume`.
         if saved or not checkpoint.exists():
-            interrupted.end(Path(request.out))
+            end(Path(request.out))
     return posterior
 
 
@@ -193,7 +187,7 @@ def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, .
 def _describe_data(described: Schema | Pictures) -> dict[str, Any]:
     """What the plan says of the data: all of it is public."""
     if isinstance(described, Pictures):
-        return described.planned()
+        return described.describe()
     target = described.column(described.target)
     return {
         "target": described.target,
@@ -209,7 +203,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Any]:
     if (path / PICTURES).is_file():
         return Posterior.load(path), image_schema.load(path / PICTURES)
     if not (path / SCHEMA).is_file():
-        waits = interrupted.place(path).exists()
+        waits = state_folder(path).exists()
         remedy = (
             f"it has not ended: 'confide resume {quote(str(path))}'"
             if waits
@@ -217,3 +211,75 @@ def load(folder: str | os.PathLike[str]) -> tuple[Posterior, Any]:
         )
         raise Refused(f"{str(path)!r} does not hold a run: {remedy}")
     return Posterior.load(path), schema.load(path / SCHEMA)
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a file of this name comes to lie in the folder, or does so where a link in its place points."""
+    whole = folder.resolve()
+    return any(whole == parent or whole in parent.parents for parent in (path.parent.resolve(), path.resolve().parent))
+
+
+def _home() -> Path:
+    """CONFIDE_STATE, or the folder that the system keeps for the state of programs."""
+    chosen = os.environ.get("CONFIDE_STATE")
+    return Path(chosen or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "confide")
+
+
+def state_folder(out: Path) -> Path:
+    """Where a run that will write to `out` keeps its secrets."""
+    whole = str(out.parent.resolve() / out.name)  # by whatever way the folder is reached
+    return _home() / "runs" / f"{out.name}-{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
+
+
+def begin(out: Path, request: dict[str, Any]) -> Path:
+    """A folder for a new run, with what was asked; refused where one waits already."""
+    folder = state_folder(out)
+    if lies_in(folder / REQUEST, out) or lies_in(out, folder):
+        raise Refused(f"CONFIDE_STATE and --out {str(out)!r} lie in one another: secrets and output must lie apart")
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        with hold(folder):  # refused where it is running
+            raise Refused(
+                f"a run for {str(out)!r} has begun and not ended: go on with 'confide resume {quote(str(out))}', "
+                f"or give it up with 'confide resume {quote(str(out))} --discard'"
+            ) from None
+    except OSError as error:
+        raise Refused(f"{str(folder)!r} cannot be made: {error.strerror}; set CONFIDE_STATE to a folder") from None
+    draft = folder / f".{REQUEST}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(request, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / REQUEST)
+    for path in (folder, folder.parent):
+        flush_to_disk(path)
+    return folder
+
+
+def end(out: Path) -> None:
+    """Forget the run: its key and its iterates are gone."""
+    folder = state_folder(out)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        raise Refused(f"{str(folder)!r} holds the key of the noise and cannot be deleted: delete it by hand")
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Hold the run, so that no other process works on it at the same time; a killed process holds nothing."""
+    try:
+        import fcntl
+    except ImportError:  # not on this system
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused("another process is working on this run: wait for it, or stop it first") from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The records of a run, from a table or from images, as its model sees them."""
+"""What the records of a run are; those of images, and those that a finished run is looked at with."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide import validation
+from confide.app.runs import choices
 from confide.app.runs.options import Request
-from confide.app.runs.request import chosen_model, picture_model
-from confide.data import encoding, image_files, image_schema, schema, tables
+from confide.data import encoding, image_files, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
 from confide.inference.posterior import Posterior
 from confide.models import families
 from confide.validation import Refused
-
-SCHEMA = "schema.toml"
 
 
 class Prepared(NamedTuple):
@@ -31,15 +28,7 @@ class Prepared(NamedTuple):
     records: int  # declared, or how many rows the file has
 
 
-def prepare(request: Request) -> Prepared:
-    """The records as the model will see them. What their values are refuses nothing, unless the schema says so."""
-    images = image_schema.is_images(Path(request.data))
-    declared = None if request.records is None else validation.count(records=request.records)
-    made = _pictures(request) if images else _table(request)
-    return made if declared is None else made._replace(records=declared)
-
-
-def _pictures(request: Request) -> Prepared:
+def read_images(request: Request) -> Prepared:
     """Images, and what is public about them."""
     given = {
         "--schema": request.schema,
@@ -60,30 +49,10 @@ def _pictures(request: Request) -> Prepared:
     classes = tuple(request.classes)
     shape = None if request.shape is None else tuple(request.shape)
     found = image_files.read(Path(request.data), classes, shape, empty=request.records is not None)
-    flattened = picture_model(request, found.shape, len(classes)) != "cnn"
+    flattened = choices.word_for_images(found.shape, len(classes), request) != "cnn"
     described = Pictures(shape=found.shape, classes=classes, flattened=flattened)
-    chosen_model(described, request)  # refused where the images are too small for it
+    choices.build_model(described, request)  # refused where the images are too small for it
     return Prepared(described, (image_files.as_model_input(described, found.x), found.y), found.present, len(found.x))
-
-
-def _table(request: Request) -> Prepared:
-    """A table's records, as its schema encodes them."""
-    if request.schema is None:
-        raise Refused("a table needs --schema: 'confide schema init' drafts one")
-    if request.classes is not None:
-        raise Refused("--classes is for images, and a table's are in its schema: leave it out")
-    if request.shape is not None:
-        raise Refused("--shape is for images, and this is a table: leave it out")
-    described = schema.loads(request.schema, SCHEMA).aimed(request.target)
-    if described.learnt and not request.accept_learnt:
-        raise Refused(
-            f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "
-            "counts that: replace the values by public ones and remove the mark, or give --accept-learnt-schema"
-        )
-    model = chosen_model(described, request)
-    table = tables.open_table(request.data, request.delimiter, request.encoding, empty=request.records is not None)
-    x, y, present = encoding.encode_table(described, table, count=families.outcome(model.name) == "count")
-    return Prepared(described, (x, y), present, len(x))
 
 
 def records(

@@ -87,7 +87,7 @@ def _breast_cancer() -> Records:
 
 
 def _encode(name: str, records: Records, count: bool = False) -> Arrays:
-    encoded = encode(schema.load(schema_path(name)).aimed(), records.by_column(), count)
+    encoded = encode(schema.load(schema_path(name)).with_target(), records.by_column(), count)
     if not encoded.present.all():
         row = int(np.argmin(encoded.present)) + 1
         raise Refused(f"record {row} of {name} holds an undocumented value: is it the original file?")
@@ -150,7 +150,7 @@ def adult(folder: str | os.PathLike[str] | None = None) -> Split:
 
 def _adult_arrays(records: Records, described: schema.Schema) -> tuple[np.ndarray, np.ndarray]:
     values = records.by_column()
-    parts = [_in_unit_interval(column, values[column.name]) for column in described.aimed().inputs]
+    parts = [_in_unit_interval(column, values[column.name]) for column in described.with_target().inputs]
     x = np.concatenate([*parts, np.ones((len(records.rows), 1), np.float32)], axis=1)
     return x, np.array([income == ">50K" for income in values["income"]], dtype=np.float32)
 

@@ -18,9 +18,17 @@ from confide.validation import Refused
 DIGEST = 32  # bytes
 
 
+def cache() -> Path | None:
+    """The user's folder for what can be computed again; it need not exist, and None where the user wants none."""
+    given = os.environ.get("CONFIDE_CACHE")
+    if given == "":
+        return None
+    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "confide")
+
+
 def folder() -> Path | None:
     """Where features are kept, made if need be; None where the user wants no cache."""
-    home = atomic_files.cache()
+    home = cache()
     if home is None:
         return None
     place = home / "features"

@@ -11,9 +11,9 @@ from confide.app.runs.options import Request
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import plans
-from confide.models import convexity, families, glm
+from confide.models import convexity, families
 from confide.models.family import Family
-from confide.models.model import Model
+from confide.models.model import Model, from_family
 from confide.privacy import pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY
@@ -39,15 +39,16 @@ def extra_accounts(request: Request) -> Accounts:
     return kept if not settings else replace(kept, individual=Individual(**settings))
 
 
-def chosen_model(
-    described: Schema | Pictures, request: Request, prior_scale: float = 1.0, bounded: bool = False
-) -> Model:
-    """The model that is asked for, or the one that goes with the target; `bounded` as the convex samplers need it."""
+def model_word(described: Schema | Pictures, request: Request) -> str:
+    """What the command line calls the model: the one that is asked for, or that goes with the target.
+
+    Refused where the data or the other options do not go with it. Nothing is built yet, so that this can be asked
+    before a record is read.
+    """
     if isinstance(described, Pictures):
-        return _for_pictures(described, request, prior_scale, bounded)
-    target, dimension = described.column(described.target), len(described.features)
-    labels = len(target.labels)
-    name = request.model or _usual(labels)
+        return word_for_images(described.shape, len(described.classes), request)
+    target = described.column(described.target)
+    name = request.model or _usual(len(target.labels))
     validation.one_of(MODELS, model=name)
     family = families.BY_WORD.get(name)
     if family is not None:
@@ -55,20 +56,57 @@ def chosen_model(
     if name == "cnn":
         raise Refused("--model cnn needs images, an .npz file or a folder, and this is a table: choose mlp")
     _check_options(request, name)
-    if request.noise_scale is not None and (labels or (family is not None and not _takes(family, "noise_scale"))):
+    scaled = not target.labels and (family is None or _takes(family, "noise_scale"))
+    if request.noise_scale is not None and not scaled:
         raise Refused(
             f"--noise-scale goes with a numeric target and a linear model or an mlp, not with {name}: leave it out"
         )
-    scale = prior_scale if request.prior_scale is None else request.prior_scale
+    return name
+
+
+def word_for_images(shape: tuple[int, ...], classes: int, request: Request) -> str:
+    """The same for images: as asked for, or a cnn, or for rows of numbers a linear one."""
+    name = request.model or ("cnn" if len(shape) == 3 else _usual(classes))
+    validation.one_of(MODELS, model=name)
+    family = families.BY_WORD.get(name)
+    if family is not None and family.kind == "regression":
+        raise Refused(f"--model {name} predicts numbers, and images have classes: choose cnn, mlp or softmax")
+    if family is not None and family.outcome == "two labels" and classes != 2:
+        raise Refused(f"--model {name} needs two classes, and --classes has {classes}: choose softmax")
+    if name == "cnn" and len(shape) != 3:
+        raise Refused(f"--model cnn needs images, and x has {shape[0]} columns: store it as (n, height, width), or mlp")
+    _check_options(request, name)
+    return name
+
+
+def build_model(
+    described: Schema | Pictures, request: Request, prior_scale: float = 1.0, bounded: bool = False
+) -> Model:
+    """The model of that word; `bounded` as the convex samplers need it."""
+    name = model_word(described, request)
+    prior_scale = prior_scale if request.prior_scale is None else request.prior_scale
+    if isinstance(described, Pictures):
+        return _for_images(name, described, request, prior_scale, bounded)
+    target, dimension = described.column(described.target), len(described.features)
+    labels = len(target.labels)
     noise = families.NOISE_SHARE if labels else _noise(target, request.noise_scale)
-    if family is not None:
+    if name in families.BY_WORD:
         known = {"classes": labels, "noise_scale": noise, "dispersion": request.dispersion}
         known |= {"largest_mean": target.high if bounded else None}
-        return glm.regression(
-            families.with_known(family, known), dimension, scale, norm_bound=described.bound if bounded else None
-        )
+        family = families.with_known(families.BY_WORD[name], known)
+        return from_family(family, dimension, prior_scale, norm_bound=described.bound if bounded else None)
     sizes = (dimension, *(request.hidden or HIDDEN), labels or 1)
-    return models.mlp(sizes, dropout=request.dropout or 0.0, prior_scale=scale, noise_scale=noise)
+    return models.mlp(sizes, dropout=request.dropout or 0.0, prior_scale=prior_scale, noise_scale=noise)
+
+
+def _for_images(name: str, described: Pictures, request: Request, prior_scale: float, bounded: bool) -> Model:
+    size, classes, dropout = described.numbers, len(described.classes), request.dropout or 0.0
+    if name == "cnn":
+        return models.cnn(described.shape, classes, request.convolutions, dropout, prior_scale)
+    if name == "mlp":
+        return models.mlp((size, *(request.hidden or HIDDEN), classes), dropout=dropout, prior_scale=prior_scale)
+    family = families.with_known(families.BY_WORD[name], {"classes": classes})
+    return from_family(family, size, prior_scale, intercept=True, norm_bound=math.sqrt(size) if bounded else None)
 
 
 def _usual(labels: int) -> str:
@@ -94,33 +132,6 @@ def _check_target(family: type[Family], target: Column) -> None:
         raise Refused(
             f"--model {name} needs counts, and {target.name!r} may be below 0: raise its bound, or choose linear"
         )
-
-
-def picture_model(request: Request, shape: tuple[int, ...], classes: int) -> str:
-    """The name of the model for such images: as asked for, or a cnn, or for rows of numbers a linear one."""
-    name = request.model or ("cnn" if len(shape) == 3 else _usual(classes))
-    validation.one_of(MODELS, model=name)
-    family = families.BY_WORD.get(name)
-    if family is not None and family.kind == "regression":
-        raise Refused(f"--model {name} predicts numbers, and images have classes: choose cnn, mlp or softmax")
-    if family is not None and family.outcome == "two labels" and classes != 2:
-        raise Refused(f"--model {name} needs two classes, and --classes has {classes}: choose softmax")
-    if name == "cnn" and len(shape) != 3:
-        raise Refused(f"--model cnn needs images, and x has {shape[0]} columns: store it as (n, height, width), or mlp")
-    _check_options(request, name)
-    return name
-
-
-def _for_pictures(described: Pictures, request: Request, prior_scale: float, bounded: bool) -> Model:
-    size, classes = described.numbers, len(described.classes)
-    name = picture_model(request, described.shape, classes)
-    scale, dropout = prior_scale if request.prior_scale is None else request.prior_scale, request.dropout or 0.0
-    if name == "cnn":
-        return models.cnn(described.shape, classes, request.convolutions, dropout, scale)
-    if name == "mlp":
-        return models.mlp((size, *(request.hidden or HIDDEN), classes), dropout=dropout, prior_scale=scale)
-    family = families.with_known(families.BY_WORD[name], {"classes": classes})
-    return glm.regression(family, size, scale, intercept=True, norm_bound=math.sqrt(size) if bounded else None)
 
 
 def _takes(family: type[Family], parameter: str) -> bool:
@@ -156,19 +167,19 @@ class Choice(NamedTuple):
     why: str | None = None
 
 
-def chosen(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
+def choose(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
     """What goes with the request. Only sizes and the schema decide, never a value."""
     name, why = request.sampler, None
     if name is None:
-        name, why = _by_itself(described, request, budget, records)
+        name, why = _choose_sampler(described, request, budget, records)
     validation.one_of(SAMPLERS, sampler=name)
     if name in CONVEX:
         mu = pricing.gdp_mu(budget.epsilon, budget.delta) if budget.delta else budget.epsilon / 4
         scale = affordable_scale(mu / SENSITIVITY[budget.neighbours], described.bound)
         return Choice(
-            chosen_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip, why
+            build_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip, why
         )
-    model, clip = chosen_model(described, request), request.clip
+    model, clip = build_model(described, request), request.clip
     if clip is None:
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
     return Choice(model, _build_sampler(name, request), clip, why)
@@ -184,17 +195,19 @@ def affordable_scale(mu: float, bound: float) -> float:
     return min(1.0, max(1.0, 2 * mu) / bound)
 
 
-def _by_itself(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> tuple[str, str | None]:
+def _choose_sampler(
+    described: Schema | Pictures, request: Request, budget: Budget, records: int
+) -> tuple[str, str | None]:
     """sgld, or langevin where few draws are asked for, the model is convex, and sgld would have to cut deep.
 
     Within the budget, sgld settles with gradients cut at `bounded_clip`. Where that is below half the longest gradient,
     what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
     """
     draws = (request.draws or plans.DRAWS) * request.chains
-    asked = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
-    if draws > FEW or any(value is not None for value in asked) or not budget.delta or set(request.account) != {"dp"}:
+    others = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
+    if draws > FEW or any(value is not None for value in others) or not budget.delta or set(request.account) != {"dp"}:
         return "sgld", None
-    model = chosen_model(described, request, bounded=True)
+    model = build_model(described, request, bounded=True)
     if convexity.refusal(model) is not None:
         return "sgld", None
     clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)

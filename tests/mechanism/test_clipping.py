@@ -12,8 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 from confide import models
 from confide.mechanism.clipping import ClippedSum, clipped_sum
-from confide.mechanism.per_example import Autodiff
-from confide.mechanism.sum_rounding import limit_of
+from confide.mechanism.per_example import Autodiff, Limit
 from confide.privacy.events import SENSITIVITY
 
 D = 3
@@ -287,7 +286,7 @@ def test_a_gradient_that_is_not_finite_contributes_nothing_and_is_counted(bad):
     def log_likelihood(p, x):
         return jnp.where(x > 5, bad, 0.1) * p[0] * x
 
-    total = ClippedSum(per_example=Autodiff(log_likelihood=log_likelihood), clip=10.0, limit=limit_of(10.0, 8))
+    total = ClippedSum(per_example=Autodiff(log_likelihood=log_likelihood), clip=10.0, limit=Limit.of(10.0, 8))
     data = (jnp.array([1.0, 7.0, 2.0, 9.0]),)
     found = total(jnp.zeros(1), total.batch(data, None, jnp.arange(8)))
     assert int(found.ignored) == 2

@@ -16,7 +16,7 @@ over the batch. It is a SUM, so
 Generalised linear models take one pass over the batch and hold no gradient per record: ||g_i|| = |r_i| ||x_i||.
 Networks are told by their layers (`ghost_norms`), and all else is differentiated record by record (`per_example`); both
 take a batch in microbatches, so that memory is bounded whatever the batch. By how much less than the clip records are
-cut, so that rounding cannot carry the sum further, is said in `sum_rounding`.
+cut, so that rounding cannot carry the sum further, is said in `per_example`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from confide.mechanism.ghost_norms import ghost_norms, microbatch
-from confide.mechanism.per_example import TINY, Autodiff, Batch, PerExample, Sum, Unclipped, once, row_norms
-from confide.mechanism.sum_rounding import SMALL, Limit, limit_of
+from confide.mechanism.per_example import SMALL, TINY, Autodiff, Batch, Limit, PerExample, Sum, once, row_norms
 from confide.models.model import Linear, Model
 from confide.models.tapes import Tape
 
@@ -277,7 +276,7 @@ def clipped_sum(
     Layers are looked for where the number of parameters and the shapes of a record (`example`) are given. A microbatch
     is `at_a_time` rows, rounded up to a multiple of 8, or as many as are fast and hold little.
     """
-    limit, linear, layered = limit_of(clip, whole_chunks(rows)), model.linear, model.layered
+    limit, linear, layered = Limit.of(clip, whole_chunks(rows)), model.linear, model.layered
     if linear is not None:
         if linear.outputs:
             return ClippedSum(per_example=MultinomialGLM(linear), clip=clip, limit=limit)
@@ -300,7 +299,6 @@ def clipped_sum(
     elif size * SMALL > HELD:
         chunk = max(8, HELD // size // 8 * 8)
     if ghosts is not None:
-        found = Unclipped(log_likelihood=found.log_likelihood, dropped=found.dropped) if math.isinf(clip) else ghosts
-    limit = limit_of(clip, whole_chunks(rows), chunk)
-    dropout = found.dropped is not None
-    return ClippedSum(per_example=found, clip=clip, limit=limit, microbatch=chunk, dropout=dropout)
+        found = found.unclipped() if math.isinf(clip) else ghosts
+    limit = Limit.of(clip, whole_chunks(rows), chunk)
+    return ClippedSum(per_example=found, clip=clip, limit=limit, microbatch=chunk, dropout=found.dropped is not None)

@@ -29,8 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.mechanism.per_example import TINY, Autodiff, Batch, Sum, column, most, once, row_norms
-from confide.mechanism.sum_rounding import Limit
+from confide.mechanism.per_example import TINY, Autodiff, Batch, Limit, Sum, column, most, once, row_norms
 from confide.models.tapes import Layered, Product, Tape, discover
 
 LARGE = 2**18  # weights of a layer whose gradients are not held

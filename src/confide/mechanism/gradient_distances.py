@@ -12,7 +12,7 @@ import numpy as np
 from confide.mechanism.clipping import GLM, ClippedSum, single_precision
 from confide.mechanism.kernel import Query
 from confide.mechanism.layers import Draw, Layer, Observed, Prepared
-from confide.mechanism.sum_rounding import SMALL
+from confide.mechanism.per_example import SMALL
 
 
 def join(sums: ClippedSum, rows: jax.Array | None, picked: jax.Array) -> jax.Array | None:

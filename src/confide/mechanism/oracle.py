@@ -182,7 +182,7 @@ def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw]
     made symmetric as (A + A^T) / 2, is the Gaussian mechanism on the upper triangle in that norm: of variance
     scale^2 on the diagonal, and half of it beside. Each entry has the grid of its own noise, so that rounding by a
     step in each of d (d + 1) / 2 entries is as long as if all were on the diagonal. Gradients are cut to a limit L
-    with L (1 + r) <= clip, r the rounding of a sum of so many rows (`mechanism.sum_rounding`), so that L^2 (1 + r), of
+    with L (1 + r) <= clip, r the rounding of a sum of so many rows (`mechanism.per_example`), so that L^2 (1 + r), of
     products summed in double precision, is at most clip^2.
     """
 

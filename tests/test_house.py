@@ -120,7 +120,6 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "data.schema": "what a schema may say, and how it is read and written: one page for who writes a schema",
     "inference.baselines.pate.pate": "a public signature of twenty lines",
     "inference.loop": TOGETHER,
-    "inference.plans.posterior_sample": TOGETHER,
     "models.families": "all families in one place, so that they can be compared",
     "privacy.accountants.bayesian_costs.setting()": "the settings of bayesian_epsilon, each checked where it stands",
 }

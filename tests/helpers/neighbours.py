@@ -33,7 +33,7 @@ from jax.flatten_util import ravel_pytree
 
 from confide.app import cli
 from confide.inference import loop as run
-from confide.inference.plans.posterior_sample import SampleJob
+from confide.inference.plans.hidden_chains import SampleJob
 from confide.inference.posterior import Posterior
 from confide.mechanism import noise
 from confide.models.inputs import as_records

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import confide
-from confide.inference import messages, summaries
+from confide.inference import summaries
 from confide.inference.summaries import releases, runs, tempered
 from helpers import golden_cases
 
@@ -48,7 +48,7 @@ def test_releases_have_summaries_of_their_own(name):
     summary = summaries.from_json(posterior.plan)
     assert type(summary) is RELEASES[name]
     assert summary.to_json() == posterior.plan
-    shown = messages.terminal(summary, posterior.guarantee)
+    shown = summary.to_text(posterior.guarantee)
     assert f"by {posterior.plan['sampler'].replace('_', ' ')}" in shown
     assert f"of a budget of {golden_cases.BUDGET.epsilon:g}" in shown
 

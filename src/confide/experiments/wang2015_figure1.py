@@ -31,7 +31,7 @@ from confide.experiments.wang2015_panels import (
     measured,
     unprotected,
 )
-from confide.inference.plans.posterior_sample import AGREED, ENOUGH
+from confide.inference.plans.hidden_chains import AGREED, ENOUGH
 from confide.inference.posterior import Posterior
 from confide.validation import Refused
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import canary_requests, checkpoints, loop, messages, plans
+from confide.inference import canary_requests, checkpoints, loop, plans
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, Options, takes
-from confide.inference.plans import Plan, stochastic
+from confide.inference.plans import Plan, estimates, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import show_progress
-from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.spend import DOMAIN, GIVEN_KEY, ONE_RECORD, Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
@@ -35,6 +36,11 @@ from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler, sgld
 from confide.validation import Refused
+
+KEYED_BITS = (
+    "The bits of noise and batches are those of threefry with a key of 64 bits, and pass for random; noise and batches "
+    "follow from them exactly, and the rounding of sums is allowed for in the clip and in the noise."
+)
 
 
 @takes(Fit)
@@ -58,7 +64,11 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     """
     sampler = sgld() if options.sampler is None else options.sampler
     microbatch = None if options.microbatch is None else validation.count(microbatch=options.microbatch)
-    options = replace(options, sampler=sampler, microbatch=microbatch)
+    request = canary_requests.current.get()
+    canaries = request.number if request is not None and options.canaries is None else options.canaries
+    if canaries is not None:
+        canaries = None if type(canaries) is int and canaries == 0 else planting.check_count(canaries)
+    options = replace(options, sampler=sampler, microbatch=microbatch, canaries=canaries)
     account = _check(options)
     checkpoint = checkpoints.open_file(options.checkpoint)
     _check_mechanism(checkpoint, account)
@@ -68,7 +78,10 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     plan = _plan(options, table, planted, start)
     purchase = _purchase(options, plan, table, planted, key.given)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
-    return _run(options, plan, planted, paid)
+    posterior = _run(options, plan, planted, paid)
+    if request is not None:
+        request.posteriors.append(posterior)
+    return posterior
 
 
 def _check(options: Fit) -> Account | None:
@@ -94,7 +107,7 @@ def _check(options: Fit) -> Account | None:
 
 def _check_extras(sampler: Sampler, options: Fit) -> None:
     """Refuse accounts and canaries of what does not release every step."""
-    kept, planted = accounts(options.account) != Accounts(), bool(canary_requests.number(options.canaries))
+    kept, planted = accounts(options.account) != Accounts(), options.canaries is not None
     if kept and sampler.kind != "steps":
         raise Refused(
             f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "
@@ -123,8 +136,8 @@ def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None)
 
 def _plant(options: Fit, table: Records) -> Planted | None:
     """The model and the data with canaries, where there are to be any."""
-    model, count = options.model, canary_requests.number(options.canaries)
-    if not count:
+    model, count = options.model, options.canaries
+    if count is None:
         return None
     flat, unravel = plans.unraveller(model, table.arrays, noises.as_key(0))
     plans.check_likelihood(model, table, flat, unravel)  # of the model as it was given
@@ -155,7 +168,13 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
         event=plan.event,
         summary=summary,
         released=plan.released,
-        assumptions=messages.assumptions(options.noise, given) + options.assumptions,
+        assumptions=(
+            ONE_RECORD,
+            DOMAIN,
+            *([KEYED_BITS] if options.noise == "default" else []),
+            *([GIVEN_KEY] if given else []),
+            *options.assumptions,
+        ),
         data=(*arrays, plan.data.present),
         details=lambda: {"model": _digest(plan.model, arrays), "work": job.digest()},
         first_state=job.first_state,
@@ -165,12 +184,12 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
 
 def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummary]) -> Posterior:
     """What is paid for."""
-    job, spent_after, source = plan.job, plan.spent_after, paid.source
+    job, source = plan.job, paid.source
     guarantee, summary = paid.guarantee, paid.summary
     inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
     data = plan.data if planted is None else planted.with_members(inside)
-    spent = None if spent_after is None else lambda step: messages.spent_so_far(spent_after(step), guarantee)
-    with show_progress(job.steps, spent, options.progress) as report:
+    bar = show_progress(job.steps, plan.spent_after, guarantee) if _wants_bar(options.progress) else nullcontext()
+    with bar as report:
         kept = job.execute(
             data,
             source,
@@ -185,11 +204,12 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         assert isinstance(summary, Steps)
         summary = summary.with_histogram(plan.histogram(job.observations, source))
     if accounts(options.account).bayesian:
-        guarantee = replace(guarantee, typical=plans.typical(job, guarantee))
-        _say(options, messages.typical(guarantee))
+        typical = estimates.typical(job, guarantee)
+        guarantee = replace(guarantee, typical=typical)
+        _say(options, estimates.to_text(typical))
     if job.diagnostics is not None:
-        _say(options, messages.hidden(job.diagnostics))
-    posterior = Posterior(
+        _say(options, job.diagnostics.to_text())
+    return Posterior(
         draws=_unravel(plan.model, plan.data.arrays, kept),
         guarantee=guarantee,
         plan=summary.to_json(),
@@ -197,8 +217,10 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
         diagnostics=job.diagnostics,
     )
-    canary_requests.answer(posterior)
-    return posterior
+
+
+def _wants_bar(progress: bool | None) -> bool:
+    return sys.stderr.isatty() if progress is None else progress
 
 
 def _say(options: Fit, text: str) -> None:
@@ -248,7 +270,7 @@ def sample(
     start, (source, _) = _keys("default", key, None)
     options = Options(steps, batch_size, chains=chains, draws=draws, burn_in=burn_in)
     job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
-    with show_progress(job.steps, None, progress) as report:
+    with show_progress(job.steps) if _wants_bar(progress) else nullcontext() as report:
         kept = loop.execute(job, arrays, source, report=report)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()

@@ -46,6 +46,14 @@ class Diagnostics(NamedTuple):
     r_hat: float
     effective: float  # sample size
 
+    def to_text(self) -> str:
+        """For the analyst."""
+        return (
+            f"  hidden chains, at the worst parameter: R-hat {self.r_hat:.3f}, effective sample size "
+            f"{self.effective:,.0f} (computed from the records and NOT covered by the guarantee: do not publish this "
+            "line)"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:

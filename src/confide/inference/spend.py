@@ -17,9 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from confide.inference import checkpoints, loop, messages
+from confide.inference import checkpoints, loop
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
-from confide.inference.summaries import Priced
+from confide.inference.summaries.runs import Priced
 from confide.mechanism import noise
 from confide.privacy import charges, pricing
 from confide.privacy.budget import MECHANISM, Budget, Guarantee
@@ -28,6 +28,15 @@ from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
 S = TypeVar("S", bound=Priced)
+ONE_RECORD = "What the model says of one record depends on that record and the parameters alone."
+DOMAIN = (
+    "The number of records is the declared one, and shapes and types of the arrays are public; a record with a number "
+    "that is missing or infinite, or with an outcome that the model does not know, counts as absent."
+)
+GIVEN_KEY = (
+    "The noise was derived from a number that was given by the caller, who kept it secret so that nobody can guess it, "
+    "from the records and from all settings."
+)
 Account = tuple[Ledger, str]  # the ledger, and the name of the dataset in it
 
 
@@ -82,7 +91,7 @@ def spend(
     priced = {"mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     summary = replace(purchase.summary, **priced)
     if verbose:
-        print(messages.terminal(summary, guarantee), file=sys.stderr)
+        print(summary.to_text(guarantee), file=sys.stderr)
     resumed = None if checkpoint is None else checkpoint.found
     mark, source = "", key.source
     if checkpoint is not None or key.given:

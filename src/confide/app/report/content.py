@@ -19,8 +19,8 @@ from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
-from confide.inference import messages
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.runs import delta_warning
 from confide.models import families
 from confide.privacy.accountants import profile
 from confide.privacy.accountants.individual import Histogram
@@ -139,7 +139,7 @@ def gather(
             for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
         ],
         promise=list(guarantee.promise()),
-        risk=messages.risky(guarantee, plan["records"]),
+        risk=delta_warning(guarantee, plan["records"]),
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
         link="" if family is None else family.effect,

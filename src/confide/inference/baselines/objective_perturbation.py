@@ -169,7 +169,7 @@ def objective_perturbation(
         Release(epsilon=budget.epsilon, delta=whole, neighbours=budget.neighbours),
         summary,
         released=RELEASED,
-        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.MODEL),
+        assumptions=(*(() if hiding else EXACT), *((release.SPHERICAL,) if pure else ()), release.ONE_RECORD),
         verbose=verbose,
     )
     objective = Objective(

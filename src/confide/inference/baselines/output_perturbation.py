@@ -89,7 +89,7 @@ def output_perturbation(
         event,
         summary,
         released=RELEASED,
-        assumptions=(*((release.SPHERICAL,) if spherical else ()), release.MODEL),
+        assumptions=(*((release.SPHERICAL,) if spherical else ()), release.ONE_RECORD),
         verbose=verbose,
     )
     objective = Objective(

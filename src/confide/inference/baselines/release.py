@@ -13,9 +13,8 @@ import jax
 import numpy as np
 
 from confide import validation
-from confide.inference import messages
 from confide.inference.posterior import Posterior
-from confide.inference.spend import Account, Key, Paid, Purchase, spend
+from confide.inference.spend import DOMAIN, GIVEN_KEY, ONE_RECORD, Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.releases import ReleaseSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
@@ -29,7 +28,6 @@ from confide.validation import Refused
 
 Kind = TypeVar("Kind", bound=ReleaseSummary)
 SLACK = 1e-3  # share of delta that is left over, as a price at exactly the delta of a release is refused
-MODEL = "What the model says of one record depends on that record and the parameters alone."
 ROUNDED = (
     "What is released lies on a grid, to which the noise is rounded exactly, and the noise allows for that. Its bits "
     "are those of SHAKE-256 with a key of {} bits, and pass for random."
@@ -129,7 +127,7 @@ def pay(
     summary: Kind,
     *,
     released: str,
-    assumptions: tuple[str, ...] = (MODEL,),
+    assumptions: tuple[str, ...] = (ONE_RECORD,),
     public: tuple[np.ndarray, ...] = (),
     verbose: bool = True,
 ) -> Paid[Kind]:
@@ -140,7 +138,7 @@ def pay(
         event=event,
         summary=summary,
         released=released,
-        assumptions=(*assumptions, messages.DOMAIN, rounded, *([messages.GIVEN] if key.given else [])),
+        assumptions=(*assumptions, DOMAIN, rounded, *([GIVEN_KEY] if key.given else [])),
         data=(*request.data, request.table.present, *public),
         details=lambda: {"settings": request.model.settings},
         remedy="give a larger delta",

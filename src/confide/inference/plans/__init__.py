@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 from confide.inference.plans import hybrid, langevin, posterior_sample, stochastic
-from confide.inference.plans.clips import bounded_clip
 from confide.inference.plans.estimates import typical
 from confide.inference.plans.plan import Plan, Run
-from confide.inference.plans.run_setup import DRAWS, STEPS
+from confide.inference.plans.run_setup import DRAWS, STEPS, bounded_clip
 from confide.inference.plans.stochastic import plain, plain_job, private_job
 from confide.models.tracing import check_likelihood, constants, dropping, trace_model, unraveller
 

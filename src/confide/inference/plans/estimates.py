@@ -42,3 +42,11 @@ def typical(job: Run, guarantee: Guarantee) -> Typical | None:
         return None
     capped = {name: min(getattr(found, name), guarantee.epsilon) for name in ("epsilon", "bounded", "worst_case")}
     return replace(found, **capped)
+
+
+def to_text(found: Typical | None) -> str:
+    """For the analyst."""
+    if found is None:
+        return "  no estimate for typical people: the sampled records were all alike (do not publish this line)"
+    head = "An estimate for typical people: no guarantee, and NOT to be published"
+    return "\n  ".join([f"  {head}", *found.sentences()])

@@ -1,4 +1,20 @@
-"""A run by steps as far as it is decided before its noise: sizes, starts, what is kept, and the job that runs it."""
+"""A run by steps as far as it is decided before its noise: sizes, clip, starts, what is kept, and the job that runs it.
+
+**Clip.** With mu the budget in Gaussian differential privacy, clip = 3 mu. A run of diffusion time s (the sum of the
+step sizes) at clip L costs mu^2 = L^2 s / (2 n), so this clip buys s = 2 n / 9, in which the directions that the data
+speaks about have been explored. A larger clip buys less time, and the chain does not arrive; a smaller one bends the
+likelihood: records whose gradient is longer than the clip count less, and what is sampled is the posterior of the
+clipped likelihood, whose weights are larger than the plain one's. Who knows a bound on the gradients (for logistic
+regression the largest norm of a row) and has the budget for it gives that as the clip, and nothing is bent. Features
+should be of order one.
+
+**Clip where a bound is known.** Whoever knows the longest possible gradient (rows within a public norm bound) plans
+better with `bounded_clip`: half of it cuts few records, so that probabilities stay calibrated, as far as the budget
+pays for a diffusion time of 320 at that clip: mu sqrt(n / 160), since s = 2 n (mu / L)^2. On Adult at epsilon 0.5 this
+takes the log loss from 0.41 to 0.33, at the same accuracy.
+
+A rich budget is not spent on a long clip: the planned one is at most what `LARGEST` steps can follow for that time.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +29,7 @@ from jax.flatten_util import ravel_pytree
 
 from confide import validation
 from confide.inference.loop import Job
-from confide.inference.options import RunSettings
+from confide.inference.options import Options, RunSettings
 from confide.mechanism import noise
 from confide.mechanism.canaries import Planted
 from confide.mechanism.clipping import clipped_sum, whole_chunks
@@ -23,6 +39,10 @@ from confide.models.inputs import Records
 from confide.models.model import Model
 from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import calibration
+from confide.privacy.budget import Budget
+from confide.privacy.extra_accounts import accounts
+from confide.samplers import Sampler
+from confide.samplers.descent import DRIFT
 from confide.samplers.sampler import LARGEST
 from confide.validation import Refused
 
@@ -31,6 +51,10 @@ STEPS = 10_000
 DRAWS = 1000
 KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
 FEWEST = 10  # draws that are planned of them all the same
+CLIP = 3.0  # times mu
+USUAL = 1.5  # clip of optimisers; chosen on Adult
+SMALLEST = 1e-12  # clip
+SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 
 
 class RunSetup(NamedTuple):
@@ -156,3 +180,59 @@ def gentle_step(setup: RunSetup, data: tuple[np.ndarray, ...]) -> float:
     every = jax.vmap(gradient, (None, *[0] * len(some)))
     found = np.asarray(every(jnp.asarray(setup.initial_positions[0], jnp.float32), *some), np.float64)
     return min(LARGEST, 0.1 / max(float(np.mean(np.sum(found**2, axis=1))), 1e-12))
+
+
+def choose_clip(budget: Budget, sampler: Sampler, options: Options, steps: int, n: int) -> float:
+    """The clip that is given, or the planned one."""
+    if options.clip is not None:
+        return check_clip(options.clip)
+    planned = _usual_clip if sampler.optimises else planned_clip
+    planned = planned if accounts(options.account).individual is None else _long_clip
+    return check_clip(planned(budget, options.chains, steps, n))
+
+
+def check_clip(clip: float) -> float:
+    clip = validation.positive(clip=clip)
+    if not SMALLEST <= clip <= 1 / SMALLEST:
+        raise Refused(f"clip = {clip:g} is beyond single precision: scale the data so that gradients are of order one")
+    return clip
+
+
+def planned_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """3 mu of one chain's share, but no more than the largest steps can follow for as long as that clip would buy.
+
+    calibrate_noise counts the sensitivity of the neighbouring relation in.
+    """
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    return min(CLIP / multiplier / math.sqrt(chains), max(1.0, LARGEST * steps * CLIP**2 / (2 * n)))
+
+
+def _usual_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """For optimisers, whose time is DRIFT n mu / clip (`samplers.descent`): one that cuts few gradients of order one.
+
+    It is less where that leaves no time to settle, and at least the clip of the samplers.
+    """
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    longest = DRIFT * n / (multiplier * math.sqrt(chains)) / (2 * SETTLED)
+    return max(planned_clip(budget, chains, steps, n), min(USUAL, longest))
+
+
+def _long_clip(budget: Budget, chains: int, steps: int, n: int) -> float:
+    """For individual accounts, where a long clip costs those alone whose gradients are long: as much as buys four times
+    the diffusion time in which the data's directions settle."""
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    return max(planned_clip(budget, chains, steps, n), math.sqrt(n / SETTLED / chains) / multiplier / 2)
+
+
+def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains: int) -> float | None:
+    """The planned clip where no row is longer than `norm_bound`; None: as for any other model.
+
+    |residual| is at most 1 for two labels and sqrt(2) for several; that of a linear model is taken as two standard
+    deviations, 2 / noise_scale; of counts nothing is known before.
+    """
+    residual = None if model.family is None else model.family.planned_residual
+    if residual is None or budget.delta == 0:
+        return None
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    mu = 1 / multiplier / math.sqrt(validation.count(chains=chains))
+    return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))

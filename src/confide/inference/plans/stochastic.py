@@ -18,10 +18,10 @@ import numpy as np
 from confide import validation
 from confide.inference.loop import Job
 from confide.inference.options import Options
-from confide.inference.plans import clips, individual
+from confide.inference.plans import individual
 from confide.inference.plans.estimates import SAMPLES
 from confide.inference.plans.plan import Plan
-from confide.inference.plans.run_setup import STEPS, build_job, gentle_step, run_setup
+from confide.inference.plans.run_setup import STEPS, build_job, choose_clip, gentle_step, run_setup
 from confide.inference.summaries.runs import OptimiserSummary, SamplerSummary, Steps, VariationalSummary
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
@@ -71,7 +71,9 @@ def _private(
     options = _check_accounts(model, budget, options, records.number)
     chains = validation.count(chains=options.chains)
     steps = validation.count(steps=STEPS if options.steps is None else options.steps)
-    setup = run_setup(model, records, options, _clip(budget, sampler, options, steps, records.number), key, planted)
+    setup = run_setup(
+        model, records, options, choose_clip(budget, sampler, options, steps, records.number), key, planted
+    )
     parameters, own = setup.parameters, records.arrays if planted is None else planted.original
     sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.initial_positions[0])
     buffer, overflowing = _buffer(parameters, steps, chains, budget)
@@ -106,14 +108,6 @@ def _private(
     )
     job = build_job(setup, records.arrays, kernel, buffer, options.microbatch, observers)
     return job, event, None if filtered is None else filtered.histogram, sampler
-
-
-def _clip(budget: Budget, sampler: Sampler, options: Options, steps: int, n: int) -> float:
-    if options.clip is not None:
-        return clips.check_clip(options.clip)
-    planned = clips.usual if sampler.optimises else clips.planned_clip
-    planned = planned if accounts(options.account).individual is None else clips.long
-    return clips.check_clip(planned(budget, options.chains, steps, n))
 
 
 def _buffer(

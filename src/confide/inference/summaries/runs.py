@@ -12,6 +12,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from confide.privacy.accountants.individual import Histogram
+from confide.privacy.budget import Guarantee
 
 LARGE = 4_000_000  # numbers in the draws: more are worth a word
 
@@ -83,6 +84,27 @@ class Priced(Summary):
     def head(self) -> str:
         """What is fitted to what, and how."""
         return f"{self.model} with {self.parameters} parameters on {self.records} records, by {self.sampler}"
+
+    def to_text(self, guarantee: Guarantee) -> str:
+        """The plan, for the terminal."""
+        limit = (self.budget or {}).get("epsilon", guarantee.epsilon)
+        unspent = "" if guarantee.epsilon > 0.9 * limit else self.unspent()
+        cost = (
+            f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
+            f"of a budget of {limit:g}{unspent}"
+        )
+        warnings = [warning for warning in (self.warning(), delta_warning(guarantee, self.records)) if warning]
+        return "confide plan: " + "\n  ".join([self.head(), *self.lines(), cost, *warnings])
+
+
+def delta_warning(guarantee: Guarantee, records: int) -> str:
+    """What is to be said of a delta that is large for so many records; nothing of a small one."""
+    if guarantee.delta * records < 1:
+        return ""
+    return (
+        f"delta {guarantee.delta:.3g} is not below one in {records} records: a mechanism that publishes some "
+        "record whole would meet it; take a delta far below that"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ import confide.inference.checkpoints
 import confide.models.convexity
 from confide import Refused, events
 from confide.inference.options import Options
+from confide.inference.plans import PLANNERS
 from confide.inference.plans import langevin as planning
 from confide.mechanism import noise, oracle
 from confide.mechanism.kernel import FullBatchStep
@@ -55,9 +56,8 @@ def fit(model=MODELS["logistic"][0], y=Y, sampler=None, x=X, **more):
 def planned(name, budget=BUDGET, sampler=None, **asked):
     model, y = MODELS[name]
     asked = Options(**({"steps": 60} | asked))
-    return planning.make_plan(
-        model, as_records((X, y)), budget, sampler or confide.langevin(), asked, jax.random.key(0)
-    )
+    sampler = sampler or confide.langevin()
+    return PLANNERS[sampler.kind](model, as_records((X, y)), budget, sampler, asked, jax.random.key(0))
 
 
 def drawn(units, claimed):

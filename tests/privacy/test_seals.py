@@ -481,7 +481,7 @@ RUNS = {
     "one posterior sample": lambda **more: fit(sampler=confide.one_posterior_sample(), steps=None, **more),
     "individual": lambda **more: fit(account="individual", batch_size=500, **more),
     "histogram": lambda **more: fit(account=confide.Individual(histogram=0.1), batch_size=500, **more),
-    "canaries": lambda **more: fit(canaries=20, **more),
+    "canaries": lambda **more: fit(canaries=30, **more),
     "output": lambda **more: baselines.output_perturbation(MODEL, (X, Y), verbose=False, **more),
     "objective": lambda **more: baselines.objective_perturbation(MODEL, (X, Y), verbose=False, **more),
     "votes": lambda **more: baselines.pate(MODEL, (X, Y), public=X[:50], verbose=False, **more),

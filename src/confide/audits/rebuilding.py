@@ -265,15 +265,7 @@ def _label(model: Model, linear: Linear) -> Model:
     def pull(labels: jax.Array) -> jax.Array:
         return jnp.where(jnp.abs(labels) == UP, LENGTH * jnp.sign(labels), 0.0)
 
-    def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        known = jnp.abs(labels) < UP
-        real = linear.residual(scores, jnp.where(known, labels, 0.0))
-        pulled = pull(labels)
-        if linear.outputs:  # along the first of several scores
-            known, pulled = known[:, None], pulled[:, None] * (jnp.arange(linear.outputs[0]) == 0)
-        return jnp.where(known, real, pulled)
-
-    return replace(model, linear=replace(linear, residual=residual))
+    return replace(model, linear=linear.mark(pull, UP))
 
 
 def source(seed: int, label: str, number: int, secure: bool) -> Any:

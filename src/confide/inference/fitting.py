@@ -207,6 +207,8 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         typical = estimates.typical(job, guarantee)
         guarantee = replace(guarantee, typical=typical)
         _say(options, estimates.to_text(typical))
+    if plan.describe is not None:
+        summary = plan.describe(summary)
     if job.diagnostics is not None:
         _say(options, job.diagnostics.to_text())
     return Posterior(
@@ -230,6 +232,7 @@ def _say(options: Fit, text: str) -> None:
 
 def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
+    job = job.ran
     scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
     return Canaries(
         inside=inside,

@@ -106,6 +106,12 @@ class Job:
     def steps(self) -> int:
         return self.kernel.schedule.step_size.size
 
+    lag_one: float | None = None  # once it has run: of consecutive iterates, released like all others
+
+    @property
+    def ran(self) -> Job:
+        return self
+
     @property
     def diagnostics(self) -> None:
         """There are none but those of the released draws."""

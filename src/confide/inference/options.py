@@ -90,6 +90,15 @@ class Settings:
         default=None,
         metadata=words("steps before the first draw.", "Steps before the first draw; half if not given."),
     )
+    clipping: str | None = field(
+        default=None,
+        metadata=words(
+            'how a score that is longer than the clip is shortened: "weighted", by a weight that its outcome does not '
+            'decide, which bends nothing, and is for generalised linear models, where it is the default; or "plain", by '
+            "its own length.",
+            "weighted (default of linear models: bends nothing), or plain.",
+        ),
+    )
     noise: Noise = field(
         default="default",
         metadata=words(

@@ -107,14 +107,6 @@ def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tup
     below = np.clip(y.astype(np.float32), -UP / 2, UP / 2)  # where the marks of canaries are not
     labels = _spread(below, places, OUT)
 
-    def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
-        known = jnp.abs(labels) < UP
-        real = linear.residual(scores, jnp.where(known, labels, 0.0))
-        pull = _pull(labels)
-        if linear.outputs:  # along the first of several scores
-            known, pull = known[:, None], pull[:, None] * (jnp.arange(linear.outputs[0]) == 0)
-        return jnp.where(known, real, pull)
-
     def log_likelihood(scores: jax.Array, label: jax.Array) -> jax.Array:
         known = jnp.abs(label) < UP
         along = scores[..., 0] if linear.outputs else scores
@@ -132,9 +124,7 @@ def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tup
         found = x @ parameters["weights"]
         return found + parameters["intercept"] if linear.intercept else found
 
-    closed = Linear(
-        residual=residual, log_likelihood=log_likelihood, outputs=linear.outputs, intercept=linear.intercept
-    )
+    closed = replace(linear.mark(_pull, UP), log_likelihood=log_likelihood, norm_bound=None)
     widened = _widen(model, data, narrow, widen, lambda parameters, x, y: log_likelihood(scores(parameters, x), y))
     return replace(widened, linear=closed), (wide, labels)
 

@@ -31,7 +31,20 @@ import jax
 import jax.numpy as jnp
 
 from confide.mechanism.ghost_norms import ghost_norms, microbatch
-from confide.mechanism.per_example import SMALL, TINY, Autodiff, Batch, Limit, PerExample, Sum, once, row_norms
+from confide.mechanism.per_example import (
+    SMALL,
+    TINY,
+    Autodiff,
+    Batch,
+    Limit,
+    PerExample,
+    Sum,
+    column,
+    once,
+    only_finite,
+    row_norms,
+    see,
+)
 from confide.models.model import Linear, Model
 from confide.models.tapes import Tape
 
@@ -190,17 +203,40 @@ class GLM(PerExample):
         threshold = jnp.float32(limit.norm) / jnp.maximum(norms, TINY)
         return jnp.minimum(threshold, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
-    def residuals(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """The inputs with their constant, and the residuals of their scores."""
-        inputs, labels = batch.arrays
+    def scores(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The inputs with their constant, and their scores."""
+        inputs, _ = batch.arrays
         if self.linear.intercept:  # first in the flat parameters: "intercept" sorts before "weights"
             inputs = jnp.concatenate([jnp.ones((len(inputs), 1), inputs.dtype), inputs], axis=1)
         weights = position.reshape(inputs.shape[1], *self.linear.outputs)
-        return inputs, self.linear.residual(inputs @ weights, labels)
+        return inputs, inputs @ weights
 
-    def measure(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def residuals(self, position: jax.Array, batch: Batch, limit: Limit) -> tuple[jax.Array, jax.Array]:
+        """The inputs with their constant, and the residuals of their scores: by weights where there are any."""
+        inputs, scores = self.scores(position, batch)
+        return inputs, self.shorten(scores, batch, batch.residual_threshold, limit)
+
+    def shorten(self, scores: jax.Array, batch: Batch, threshold: jax.Array | None, limit: Limit) -> jax.Array:
+        """Residuals within the threshold, limit / ||x||, by weights that no outcome decides; plain ones without them.
+
+        Rows longer than the bound count by (bound / ||x||)^2, and ||x|| is limit / threshold.
+        """
+        linear, labels = self.linear, batch.arrays[1]
+        weighting = linear.weighting
+        if weighting is None or threshold is None:
+            return linear.residual(scores, labels)
+        threshold = threshold.astype(scores.dtype)
+        found = linear.bounded(scores, labels, threshold, weighting.typical)
+        if math.isinf(weighting.row_bound):
+            return found
+        counts = jnp.minimum(1.0, jnp.square(threshold * (weighting.row_bound / limit.norm)))
+        if linear.marked is not None:
+            counts = jnp.where(linear.marked(labels), 1.0, counts)
+        return found * column(counts, found)
+
+    def measure(self, position: jax.Array, batch: Batch, limit: Limit) -> tuple[jax.Array, jax.Array]:
         """The same, where residuals are measured before they are summed."""
-        return self.residuals(position, batch)
+        return self.residuals(position, batch, limit)
 
     def length(self, residual: jax.Array) -> jax.Array:
         return jnp.abs(residual)
@@ -209,9 +245,10 @@ class GLM(PerExample):
         return jnp.clip(residual, -threshold, threshold)
 
     def total(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> Sum:
-        return self.cut_and_sum(*self.measure(position, batch), batch, limit)
+        return self.cut_and_sum(*self.measure(position, batch, limit), batch, limit)
 
     def cut_and_sum(self, inputs: jax.Array, residual: jax.Array, batch: Batch, limit: Limit) -> Sum:
+        """Whatever came before, nothing is longer than the threshold: the guarantee rests on this cut alone."""
         finite = jnp.isfinite(self.length(residual)) & batch.real
         residual = jnp.where(finite.reshape(-1, *[1] * len(self.linear.outputs)), residual, 0.0)
         threshold = batch.residual_threshold
@@ -224,29 +261,66 @@ class GLM(PerExample):
     def norms(self, position: jax.Array, batch: Batch, limit: Limit) -> jax.Array:
         if batch.residual_threshold is None:
             return super().norms(position, batch, limit)
-        residual = self.residuals(position, batch)[1]
+        residual = self.residuals(position, batch, limit)[1]
         return jnp.where(batch.real, self.cut_norms(residual, batch.residual_threshold, limit), 0.0)
 
     def cut_norms(self, residual: jax.Array, threshold: jax.Array, limit: Limit) -> jax.Array:
         length = self.length(residual)
         return jnp.minimum(jnp.where(jnp.isfinite(length), length, 0.0) / threshold, 1.0) * jnp.float32(limit.norm)
 
-    def gradients(self, position: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
-        inputs, residual = self.residuals(position, batch)
-        return (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
+    def gradients(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> jax.Array:
+        inputs, residual = self.residuals(position, batch, limit)
+        return _outer(inputs, residual)
+
+    def seen(
+        self, position: jax.Array, batch: Batch, limit: Limit, root: jax.Array | None, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """With weights, a record is as long as its row is through the root."""
+        if root is None or self.linear.weighting is None or math.isinf(limit.norm):
+            return super().seen(position, batch, limit, root, key)
+        inputs, scores = self.scores(position, batch)
+        rows = see(inputs, root)
+        residual = self.shorten(scores, batch, limit.norm / jnp.maximum(row_norms(rows), TINY), limit)
+        return only_finite(_outer(rows, residual), batch)
 
 
 class MultinomialGLM(GLM):
     """One with several scores a record, whose residuals are cut together: measured first, and so one buffer."""
 
-    def measure(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        return once(lambda here: self.residuals(here, batch), position)
+    def measure(self, position: jax.Array, batch: Batch, limit: Limit) -> tuple[jax.Array, jax.Array]:
+        return once(lambda here: self.residuals(here, batch, limit), position)
 
     def length(self, residual: jax.Array) -> jax.Array:
         return row_norms(residual)
 
     def cut(self, residual: jax.Array, threshold: jax.Array) -> jax.Array:
         return residual * jnp.minimum(1.0, threshold / jnp.maximum(row_norms(residual), TINY))[:, None]
+
+    def seen(
+        self, position: jax.Array, batch: Batch, limit: Limit, root: jax.Array | None, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Through a root residuals and rows do not come apart: a record is as long as the longest that any label would
+        have made it, over the longest residual of any label."""
+        if root is None or self.linear.weighting is None or math.isinf(limit.norm):
+            return PerExample.seen(self, position, batch, limit, root, key)
+        inputs, scores = self.scores(position, batch)
+        labels, classes = batch.arrays[1], self.linear.outputs[0]
+
+        def as_if(label: jax.Array) -> tuple[jax.Array, jax.Array]:
+            residual = self.linear.residual(scores, jnp.full(len(scores), label).astype(labels.dtype))
+            return row_norms(see(_outer(inputs, residual), root)), row_norms(residual)
+
+        norms, residuals = jax.vmap(as_if)(jnp.arange(classes))
+        lengths = jnp.max(norms, axis=0) / jnp.maximum(jnp.max(residuals, axis=0), TINY)
+        if self.linear.marked is not None:  # a mark pulls along the first score alone
+            along = jnp.broadcast_to((jnp.arange(classes) == 0).astype(inputs.dtype), (len(inputs), classes))
+            lengths = jnp.where(self.linear.marked(labels), row_norms(see(_outer(inputs, along), root)), lengths)
+        residual = self.shorten(scores, batch, limit.norm / jnp.maximum(lengths, TINY), limit)
+        return only_finite(see(_outer(inputs, residual), root), batch)
+
+
+def _outer(inputs: jax.Array, residual: jax.Array) -> jax.Array:
+    return (inputs[:, :, None] * residual.reshape(len(inputs), 1, -1)).reshape(len(inputs), -1)
 
 
 def _product(inputs: jax.Array, residual: jax.Array) -> jax.Array:

@@ -64,7 +64,7 @@ def beside(
     assert isinstance(glm, GLM)
     size = splice(sums, joined.shape[0] - picked)
     both = sums.batch(data, threshold, joined[: size + picked], allowed)
-    inputs, residual = glm.measure(position, both)
+    inputs, residual = glm.measure(position, both, sums.limit)
     asked = both._replace(real=both.real & (np.arange(size + picked) < size))
     total = glm.cut_and_sum(inputs, residual, asked, sums.limit).total
     assert both.residual_threshold is not None

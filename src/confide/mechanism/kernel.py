@@ -96,6 +96,9 @@ class MechanismParameters:
     capacity: int | None = None  # places for records: n where it is not given
     canary_rows: int = 0  # rows that are no records
     canary_coordinates: int = 0  # of the sum, beside the model's parameters
+    curvature: float | None = None  # the most that the mean negative log posterior curves; None: nothing is known
+    weighted: bool = False  # whether scores are bounded by weights, and not cut by their own length
+    unit: float = 1.0  # of parameters: the scale of the prior where scores are weighted, so that planning has no unit
 
     @property
     def rows(self) -> int:

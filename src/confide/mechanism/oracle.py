@@ -167,7 +167,7 @@ def sum_in_double(sums: ClippedSum, position: jax.Array, batch: Batch) -> jax.Ar
     glm = sums.per_example
     assert isinstance(glm, GLM)
     inputs, labels = (array.astype(jnp.float64) for array in batch.arrays)
-    inputs, residual = glm.residuals(position, batch._replace(arrays=(inputs, labels)))
+    inputs, residual = glm.residuals(position, batch._replace(arrays=(inputs, labels)), sums.limit)
     if batch.residual_threshold is not None and residual.ndim == 1:
         threshold = batch.residual_threshold.astype(jnp.float64)
         residual = jnp.clip(residual, -threshold, threshold)

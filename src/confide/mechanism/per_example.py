@@ -74,9 +74,16 @@ class Limit(NamedTuple):
 class PerExample:
     """How the clipped gradients of the records of one batch are found and summed; by itself, from each gradient."""
 
-    def gradients(self, position: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+    def gradients(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> jax.Array:
         """Of every record, shape (rows, parameters)."""
         raise NotImplementedError
+
+    def seen(
+        self, position: jax.Array, batch: Batch, limit: Limit, root: jax.Array | None, key: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """The same through the root of a preconditioner, and which are finite; zero for those that are not."""
+        found, finite = only_finite(self.gradients(position, batch, limit, key), batch)
+        return found if root is None else see(found, root), finite
 
     def residual_threshold(self, data: tuple[jax.Array, ...], limit: Limit) -> jax.Array | None:
         return None
@@ -106,15 +113,7 @@ class PerExample:
     ) -> tuple[jax.Array, jax.Array]:
         """Clipped gradients of all places, and which are finite; an empty place has gradient zero."""
 
-        def looked_at(position: jax.Array) -> tuple[jax.Array, jax.Array]:
-            gradients = jnp.where(batch.real[:, None], self.gradients(position, batch, key), 0.0)
-            finite = jnp.all(jnp.isfinite(gradients), axis=1)
-            seen = jnp.where(finite[:, None], gradients, 0.0)
-            if root is not None:
-                seen = seen * root if root.ndim == 1 else seen @ root
-            return seen, finite
-
-        seen, finite = once(looked_at, position)
+        seen, finite = once(lambda here: self.seen(here, batch, limit, root, key), position)
         if math.isinf(limit.norm):
             return seen, finite
         norms = row_norms(seen)
@@ -129,7 +128,7 @@ class Autodiff(PerExample):
     log_likelihood: Callable[..., jax.Array]  # (flat parameters, *example)
     dropped: Callable[..., jax.Array] | None = None  # (flat parameters, key of the record, *example), with dropout
 
-    def gradients(self, position: jax.Array, batch: Batch, key: jax.Array | None) -> jax.Array:
+    def gradients(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> jax.Array:
         return -self.every(jax.grad, position, batch, self.keys(batch, key))
 
     def every(self, of: Callable[..., Any], position: jax.Array, batch: Batch, keys: jax.Array | None) -> jax.Array:
@@ -198,6 +197,18 @@ def row_norms(rows: jax.Array) -> jax.Array:
     largest = jnp.maximum(jnp.max(jnp.abs(rows), axis=1), TINY)
     norms = largest * jnp.sqrt(jnp.sum(jnp.square(rows / largest[:, None]), axis=1))
     return jnp.where(largest < 1 / TINY, norms, jnp.inf)
+
+
+def only_finite(gradients: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """Rows of zeros for empty places and for records whose gradient is not finite, and which are."""
+    gradients = jnp.where(batch.real[:, None], gradients, 0.0)
+    finite = jnp.all(jnp.isfinite(gradients), axis=1)
+    return jnp.where(finite[:, None], gradients, 0.0), finite
+
+
+def see(gradients: jax.Array, root: jax.Array) -> jax.Array:
+    """Rows through the root of a preconditioner, a diagonal or a matrix."""
+    return gradients * root if root.ndim == 1 else gradients @ root
 
 
 def column(values: jax.Array, like: jax.Array) -> jax.Array:

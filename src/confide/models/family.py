@@ -123,6 +123,32 @@ class Family:
         """The most that |log likelihood| can be for scores within this norm; infinite where outcomes are unbounded."""
         return math.inf
 
+    # A bounded score that bends nothing.
+
+    def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
+        """A residual of norm at most the threshold, whatever y is, with mean zero given s where the model is true.
+
+        Cutting a residual by its own length moves its mean; see `confide.models.families`. `typical` is the information
+        of a usual record, where the family needs one (`unknown_information`): residuals of others are weighted so that
+        no record is steeper than such a one.
+        """
+        raise NotImplementedError
+
+    def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        """The most curvature of a record by the weights, for rows within `bound` and bounded scores of norm `clip`."""
+        raise NotImplementedError
+
+    @property
+    def usual_residual(self) -> float:
+        """The length of the residual of a usual record; where it is not known before, in units of its own."""
+        raise NotImplementedError
+
+    clip_widths: ClassVar[tuple[float, float]] = (1.0, 3.0)
+    """Clips in usual lengths of a score: one at which hardly anything is lost, and one at which hardly any is cut."""
+
+    unknown_information: ClassVar[bool] = False
+    """Whether the information of a usual record depends on outcomes whose size nobody declared."""
+
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Between which scores |r| is at most the threshold; for one score a record."""
         raise NotImplementedError

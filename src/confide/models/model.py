@@ -6,8 +6,9 @@ and the parameters alone: this is what bounds one person's influence, so the lib
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import jax
@@ -25,19 +26,57 @@ Kind = Literal["classification", "regression", "other"]
 Data = tuple[np.ndarray, ...]
 
 
+@dataclass(frozen=True)
+class Weighting:
+    """How records are shortened by weights that no outcome decides, so that nothing is bent (`Family.bounded`).
+
+    A row z, with the constant of the intercept, counts by min(1, (row_bound / ||z||)^2): one that stands far out counts
+    less, and no record is more curved than one of norm `row_bound`.
+    """
+
+    row_bound: float = math.inf
+    typical: float = 1.0  # information of a usual record, where the family needs one
+
+
 @dataclass(frozen=True, kw_only=True)
 class Linear:
     """The closed form of a generalised linear model: scores = X W, gradient of one record = x (outer) residual.
 
     `residual(scores, y)` is the gradient of the negative log likelihood by the scores, for many records at once;
-    `log_likelihood(scores, y)` is for one record.
+    `bounded(scores, y, threshold, typical)` the same within a threshold, unbiased; `log_likelihood(scores, y)` is for
+    one record.
     """
 
     residual: Callable[[jax.Array, jax.Array], jax.Array]
+    bounded: Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
     log_likelihood: Callable[[jax.Array, jax.Array], jax.Array]
     outputs: tuple[int, ...]  # () for one score a record
     intercept: bool
     norm_bound: float | None = None  # of the rows, without the constant of the intercept
+    weighting: Weighting | None = None  # None: gradients are cut by their own length
+    marked: Callable[[jax.Array], jax.Array] | None = None  # (labels) -> which rows are no records but marks of a test
+
+    def mark(self, pull: Callable[[jax.Array], jax.Array], least: float) -> Linear:
+        """The same, with further rows whose labels are at least `least` in size: each pulls along the first score by
+        `pull` of its label, whatever the parameters are, and however long its row is."""
+
+        def join(found: jax.Array, labels: jax.Array, pulled: jax.Array) -> jax.Array:
+            known = jnp.abs(labels) < least
+            if self.outputs:
+                known, pulled = known[:, None], pulled[:, None] * (jnp.arange(self.outputs[0]) == 0)
+            return jnp.where(known, found, pulled)
+
+        def real(labels: jax.Array) -> jax.Array:
+            return jnp.where(jnp.abs(labels) < least, labels, 0.0)
+
+        def residual(scores: jax.Array, labels: jax.Array) -> jax.Array:
+            return join(self.residual(scores, real(labels)), labels, pull(labels))
+
+        def bounded(scores: jax.Array, labels: jax.Array, threshold: jax.Array, typical: float) -> jax.Array:
+            pulled = jnp.clip(pull(labels), -threshold, threshold)
+            return join(self.bounded(scores, real(labels), threshold, typical), labels, pulled)
+
+        return replace(self, residual=residual, bounded=bounded, marked=lambda labels: jnp.abs(labels) >= least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +169,7 @@ def from_family(
         family=family,
         linear=Linear(
             residual=family.residual,
+            bounded=family.bounded,
             log_likelihood=family.log_likelihood,
             outputs=outputs,
             intercept=intercept,

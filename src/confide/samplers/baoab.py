@@ -73,6 +73,8 @@ def baoab(
         schedule=schedule,
         temperature=temperature,
         options={"friction": validation.probability(friction=friction, one=True)},
+        pace=(2 - friction) / (2 * friction),
+        stability=4.0,
     )
 
 

@@ -22,7 +22,8 @@ coordinates is left out.
 **Learning rate.** In a direction about which the records say nothing, the noise of N steps adds up to a random walk of
 standard deviation rate sqrt(updated N) sigma clip / (q n). The planned rate makes that `DRIFT`; with Adam, which
 divides by the noise, it is `DRIFT` / sqrt(N). A direction that they speak about is pulled back and ends nearer, and the
-average of many iterates nearer still. No planned step is longer than `LARGEST` / clip.
+average of many iterates nearer still. `DRIFT` is in scales of the prior where records are weighted. No planned step is
+longer than `Sampler.longest`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import numpy as np
 
 from confide import validation
 from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event
-from confide.samplers.sampler import LARGEST, Decay, Sampler, schedule_of
+from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.validation import Refused
 
 DRIFT = 0.7  # how far noise alone carries a parameter; chosen on Adult
@@ -79,7 +80,8 @@ class Descent(Sampler):
         spread = float(self.noise(parameters, 1)[0]) * math.sqrt(self.options.get("updated", 1.0))
         if not spread:
             return None
-        return min(DRIFT * parameters.expected_batch / (spread * math.sqrt(steps)), LARGEST / parameters.clip)
+        wanted = DRIFT * parameters.unit * parameters.expected_batch / (spread * math.sqrt(steps))
+        return min(wanted, self.longest(parameters))
 
     def keep(self, draws: int | None, burn_in: int | None) -> int | None:
         """One, unless more are asked for."""
@@ -97,7 +99,10 @@ class Descent(Sampler):
         self, parameters: MechanismParameters, sizes: np.ndarray, spare: float | None
     ) -> tuple[Sampler, np.ndarray]:
         sampler = self if spare is None else replace(self, noise_multiplier=1 / math.sqrt(spare))
-        return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: LARGEST / parameters.clip)
+        return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: self.longest(parameters))
+
+    def rescale(self, parameters: MechanismParameters, sizes: np.ndarray, ratio: float) -> np.ndarray:
+        return self.gentle_sizes(parameters, sizes.size, lambda: self.longest(parameters))
 
     def gentle_sizes(self, parameters: MechanismParameters, steps: int, gentle: Callable[[], float]) -> np.ndarray:
         """What multiplies the direction of each step; `gentle` where nothing is given and none can be planned."""
@@ -123,7 +128,7 @@ class Adam(Descent):
     """Its steps do not depend on the size of the noise."""
 
     def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
-        return DRIFT / math.sqrt(steps)
+        return DRIFT * parameters.unit / math.sqrt(steps)
 
 
 def dp_sgd(
@@ -160,6 +165,7 @@ def dp_sgd(
         noise_multiplier=noise_multiplier,
         average=bool(average),
         options={"momentum": momentum, "updated": updated},
+        stability=2 * (1 + momentum),
     )
 
 
@@ -186,6 +192,7 @@ def dp_adam(
         schedule=schedule,
         noise_multiplier=noise_multiplier,
         average=bool(average),
+        stability=math.inf,  # its steps are as long as its rate, whatever the gradient
         options={
             "mean_decay": validation.probability(mean_decay=mean_decay, zero=True),
             "square_decay": validation.probability(square_decay=square_decay, zero=True),

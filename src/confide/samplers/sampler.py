@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -41,6 +42,8 @@ class Sampler:
     options: dict[str, float] = field(default_factory=dict)
     prescribe: Callable[[Sampler, MechanismParameters, int], np.ndarray] | None = None  # a paper's own step sizes
     budget: Budget | None = None  # what prescribe needs to know
+    pace: float = 1.0  # diffusion time that a step of size 1 takes, and is paid for
+    stability: float = 2.0  # step size times curvature from which on a chain flies apart
 
     kind: ClassVar[Kind] = "steps"
     optimises: ClassVar[bool] = False  # whether it seeks a point, or a q, and draws the least noise that is paid for
@@ -80,8 +83,8 @@ class Sampler:
         """How many iterates are kept, where so many are asked for; None is planned."""
         return draws
 
-    def bind(self, model: Model, data: Data, n: int, start: np.ndarray) -> Sampler:
-        """The sampler for this model, n records of the shapes that `data` has, and this start."""
+    def bind(self, model: Model, data: Data, n: int, start: np.ndarray, unit: float = 1.0) -> Sampler:
+        """The sampler for this model, n records of the shapes that `data` has, this start, and parameters in `unit`."""
         return self
 
     def trial(self, parameters: MechanismParameters, steps: int) -> tuple[Sampler, np.ndarray, bool]:
@@ -105,7 +108,29 @@ class Sampler:
                 f"epsilon = {self.budget.epsilon:g} pays for step sizes of {spare * float(np.max(sizes)):.2g} at most, "
                 "with which nothing is learnt: raise the budget, lower the clip, or collect more records"
             )
-        return self, sizes * min(spare, LARGEST / parameters.clip / float(np.max(sizes)))
+        return self, sizes * min(spare, self.longest(parameters) / float(np.max(sizes)))
+
+    def longest(self, parameters: MechanismParameters) -> float:
+        """The longest step that is planned: half of what is stable, where the curvature has a bound; with scores that
+        are bounded by weights no more diffusion time than the inverse of that bound; with gradients that are cut by
+        their own length `LARGEST` / clip, which the gradient is followed by."""
+        curvature = parameters.curvature
+        if parameters.weighted and curvature is not None:
+            return min(1 / self.pace, self.stability / 2) / curvature
+        return min(LARGEST / parameters.clip, math.inf if curvature is None else self.stability / 2 / curvature)
+
+    def check_stable(self, parameters: MechanismParameters, sizes: np.ndarray) -> None:
+        """Refuse a step size that was given and is not stable, whatever the records are like."""
+        largest, curvature = float(np.max(sizes)), parameters.curvature
+        if curvature is not None and largest * curvature > self.stability:
+            raise Refused(
+                f"{self.rate} = {largest:.4g} is beyond {self.stability / curvature:.4g}, from which on the chain may "
+                "fly apart for rows and a prior of these bounds: give a smaller one, or leave it out"
+            )
+
+    def rescale(self, parameters: MechanismParameters, sizes: np.ndarray, ratio: float) -> np.ndarray:
+        """The step sizes for the same noise multipliers at another clip: `ratio` is the old one over the new one."""
+        return sizes * ratio**2
 
     def gentle_sizes(self, parameters: MechanismParameters, steps: int, gentle: Callable[[], float]) -> np.ndarray:
         """The step sizes of a run without a guarantee; what is not given comes from `gentle`."""

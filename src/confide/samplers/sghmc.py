@@ -56,6 +56,8 @@ def sghmc(
         schedule=schedule,
         temperature=temperature,
         options={"friction": friction, "batch_noise": batch_noise},
+        pace=1 / (friction - batch_noise),
+        stability=2 * (2 - friction),
     )
 
 

@@ -48,6 +48,8 @@ def sgnht(
         schedule=schedule,
         temperature=temperature,
         options={"friction": validation.probability(friction=friction, one=True)},
+        pace=1 / friction,
+        stability=2 * (2 - friction),
     )
 
 

@@ -65,7 +65,7 @@ class Variational(Descent):
     point = False
 
     def planned_rate(self, parameters: MechanismParameters, steps: int) -> float | None:
-        return DRIFT / math.sqrt(steps)
+        return DRIFT * parameters.unit / math.sqrt(steps)
 
     def keep(self, draws: int | None, burn_in: int | None) -> int | None:
         """The q that it ends with."""
@@ -73,10 +73,10 @@ class Variational(Descent):
             raise Refused("burn_in: dpvi keeps the q that it ends with, and draws from that: leave it out")
         return 1
 
-    def bind(self, model: Model, data: Data, n: int, start: np.ndarray) -> Variational:
+    def bind(self, model: Model, data: Data, n: int, start: np.ndarray, unit: float = 1.0) -> Variational:
         """With the family of its q."""
         if self.guide is None:
-            return replace(self, family=gaussian(self.wanted, start, n))
+            return replace(self, family=gaussian(self.wanted, start, n, unit))
         return replace(self, family=guides.family(self.guide, model, data, n))
 
     def describe(self, draws: int | None) -> dict[str, Any]:
@@ -143,6 +143,7 @@ def dpvi(
         noise_multiplier=noise_multiplier,
         average=bool(average),
         draws=None,
+        stability=math.inf,
         wanted=family if guide is None else "guide",
         guide=guide,
     )

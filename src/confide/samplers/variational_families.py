@@ -29,8 +29,8 @@ class Family(NamedTuple):
     mark: str = ""  # a digest of what is not in the name
 
 
-def gaussian(name: str, centre: np.ndarray, n: int) -> Family:
-    """A family of Gaussians around the starting point.
+def gaussian(name: str, centre: np.ndarray, n: int, unit: float = 1.0) -> Family:
+    """A family of Gaussians around the starting point; rates are for means in `unit`, the scale of the prior.
 
     Scales start at n^(-1/4), half way (in logarithms) between a prior of scale 1 and a posterior of n records. The
     entries of U add up, so that each is learnt more slowly by the square root of their number in a row.
@@ -39,8 +39,8 @@ def gaussian(name: str, centre: np.ndarray, n: int) -> Family:
     below = np.tril_indices(size, -1) if name == "full-rank" else (np.zeros(0, int), np.zeros(0, int))
     if below[0].size and size > MOST:
         raise Refused(f"a full-rank family of {size} parameters is too large: take family='mean-field'")
-    start = np.concatenate([centre, np.full(size, -0.25 * math.log(n)), np.zeros(below[0].size)])
-    rates = np.concatenate([np.ones(2 * size), np.full(below[0].size, 1 / math.sqrt(size))])
+    start = np.concatenate([centre, np.full(size, math.log(unit) - 0.25 * math.log(n)), np.zeros(below[0].size)])
+    rates = np.concatenate([np.ones(size), np.full(size, 1 / unit), np.full(below[0].size, 1 / unit / math.sqrt(size))])
 
     def draw(phi: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         z = jax.random.normal(key, (size,), phi.dtype)

@@ -58,3 +58,4 @@ class Plan(NamedTuple):
     postprocess: Callable[[np.ndarray, Any], np.ndarray] | None = (
         None  # (what was kept, source) -> draws, where they differ
     )
+    describe: Callable[[RunSummary], RunSummary] | None = None  # with what is known once it has run

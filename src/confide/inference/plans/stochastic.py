@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import astuple, replace
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -18,22 +18,27 @@ import numpy as np
 from confide import validation
 from confide.inference.loop import Job
 from confide.inference.options import Options
-from confide.inference.plans import individual
+from confide.inference.plans import individual, weights
 from confide.inference.plans.estimates import SAMPLES
 from confide.inference.plans.plan import Plan
-from confide.inference.plans.run_setup import STEPS, build_job, choose_clip, gentle_step, run_setup
+from confide.inference.plans.run_setup import STEPS, build_job, check_clip, choose_clip, gentle_step, run_setup
+from confide.inference.plans.scaled_job import ScaledJob
+from confide.inference.plans.sizes import REACH
 from confide.inference.summaries.runs import OptimiserSummary, SamplerSummary, Steps, VariationalSummary
 from confide.mechanism import batches, noise
 from confide.mechanism.canaries import LONGEST, Planted
 from confide.mechanism.canary_scores import CanaryTest
-from confide.mechanism.clipping import whole_chunks
+from confide.mechanism.clipping import GLM, whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters, gaussian_event, noise_multipliers, rounding_loss
 from confide.mechanism.oracle import Observers
+from confide.mechanism.scale import Scale
+from confide.models import convexity
 from confide.models.inputs import Records, as_records
-from confide.models.model import Model
+from confide.models.model import Model, Weighting
+from confide.models.tracing import unraveller
 from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
-from confide.privacy.events import Event
+from confide.privacy.events import EVERY_ITERATE, Event
 from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler
 from confide.validation import Refused
@@ -53,7 +58,16 @@ def private_job(
     beside: Event | None = None,
 ) -> tuple[Job, Event]:
     """The run that the budget pays for, and its event; `beside` is what the same budget pays for as well."""
-    return _private(model, as_records(data), budget, sampler, options, key, beside)[:2]
+    found = _private(model, as_records(data), budget, sampler, options, key, beside, buys=False)
+    assert isinstance(found.job, Job)
+    return found.job, found.event
+
+
+class Private(NamedTuple):
+    job: Job | ScaledJob
+    event: Event
+    binning: individual.Binning | None  # how a histogram is made of what records spent, if one is
+    sampler: Sampler  # as planned
 
 
 def _private(
@@ -65,28 +79,56 @@ def _private(
     key: jax.Array,
     beside: Event | None = None,
     planted: Planted | None = None,
-) -> tuple[Job, Event, individual.Binning | None, Sampler]:
-    """The run, its event, how a histogram is made of what records spent, if one is, and the sampler as planned."""
+    buys: bool = True,
+) -> Private:
     options = replace(options, draws=sampler.keep(options.draws, options.burn_in))
     options = _check_accounts(model, budget, options, records.number)
-    chains = validation.count(chains=options.chains)
+    chains, kept, n = validation.count(chains=options.chains), accounts(options.account), records.number
+    found: weights.Weights | None = None
+    if weights.is_weighted(model, options):
+        size = _size(model, records, key, planted)
+        found = weights.plan_weights(model, budget, sampler, options, n, size, buys and kept == Accounts())
+        options = replace(options, steps=found.sizes.steps, batch_size=found.sizes.batch_size)
+        model = weights.weigh(model, math.inf if found.row_bound is None else found.row_bound, _typical(model))
     steps = validation.count(steps=STEPS if options.steps is None else options.steps)
-    setup = run_setup(
-        model, records, options, choose_clip(budget, sampler, options, steps, records.number), key, planted
-    )
+    clip = _clip(budget, sampler, options, steps, n, found)
+    setup = run_setup(model, records, options, clip, key, planted)
     parameters, own = setup.parameters, records.arrays if planted is None else planted.original
-    sampler = replace(sampler, budget=budget).bind(model, own, parameters.n, setup.initial_positions[0])
+    curved = 0.0
+    if found is not None:
+        curved = weights.prior_curvature(parameters, setup.initial_positions[0])
+        unit = (model.settings or {}).get("prior_scale", 1.0)
+        parameters = _with_curvature(parameters, found, curved, unit, options.clip is not None)
+    elif model.family is not None and model.linear is not None and model.linear.norm_bound is not None:
+        curved = weights.prior_curvature(parameters, setup.initial_positions[0])
+        smooth = model.family.smoothness(convexity.longest(model), clip)
+        if math.isfinite(smooth):
+            parameters = replace(parameters, curvature=smooth + curved / n)
+    sampler = replace(sampler, budget=budget).bind(
+        model, own, parameters.n, setup.initial_positions[0], parameters.unit
+    )
     buffer, overflowing = _buffer(parameters, steps, chains, budget)
     reserved = 0.0 if overflowing is None else overflowing.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - chains * reserved)
-    kept, filtered, share, spare = accounts(options.account), None, None, None
+    filtered, share, spare = None, None, None
     wanted = kept.individual
+    bought = None if found is None or found.release is None else found.release.event()
+    if bought is not None:
+        beside = bought if beside is None else events.compose(beside, bought)
     sampler, sizes, final = sampler.trial(parameters, steps)
+    if found is not None and final and options.clip is None and sampler.prescribe is None and not sampler.optimises:
+        whole = replace(parameters, clip=1.0)  # the longest clip that the budget pays for
+        spare = _spare(sampler, whole, sizes, chains, left, beside)
+        parameters = replace(parameters, clip=check_clip(math.sqrt(spare) * (1 - 1e-9)))
+        parameters = _with_curvature(parameters, found, curved, parameters.unit, False)
+        spare = None
     if wanted is not None:
         share = individual.share(wanted, left, parameters, _unit(sampler, parameters, sizes), chains)
     if not final:
         spare = share.factor if share is not None else _spare(sampler, parameters, sizes, chains, left, beside)
     sampler, sizes = sampler.calibrate(parameters, sizes, spare)
+    if final or sampler.step_size is not None:
+        sampler.check_stable(parameters, sizes)
     kernel = sampler.build(sampler, parameters, sizes)
     if kept != Accounts() and np.any(kernel.schedule.fisher_noise > 0):
         raise Refused(
@@ -101,13 +143,76 @@ def _private(
         event = events.compose(event, overflowing)
     if filtered is None and chains > 1:
         event = events.compose(event, repeats=chains)
-    observers = Observers(
-        samples=SAMPLES if kept.bayesian else 0,
-        filter=None if filtered is None else filtered.filter,
-        canaries=None if planted is None else _canary_test(planted, parameters, kernel),
-    )
-    job = build_job(setup, records.arrays, kernel, buffer, options.microbatch, observers)
-    return job, event, None if filtered is None else filtered.histogram, sampler
+
+    def build(parameters: MechanismParameters, sizes: np.ndarray, weighting: Weighting | None) -> Job:
+        kernel = sampler.build(sampler, parameters, sizes)
+        observers = Observers(
+            samples=SAMPLES if kept.bayesian else 0,
+            filter=None if filtered is None else filtered.filter,
+            canaries=None if planted is None else _canary_test(planted, parameters, kernel),
+        )
+        own = model if weighting is None else weights.weigh(model, *astuple(weighting))
+        here = setup._replace(model=own, parameters=parameters)
+        return build_job(here, records.arrays, kernel, buffer, options.microbatch, observers)
+
+    if found is None:
+        job = build(parameters, sizes, None)
+    elif found.release is None:
+        bound = found.row_bound
+        if bound is None:
+            bound = weights.stable_row_bound(found.family, sampler, parameters, float(np.max(sizes)), curved)
+        job = build(parameters, sizes, Weighting(bound, _typical(model)))
+    else:
+        planned, least = found, noise_multipliers(parameters, kernel.schedule, rounded=False)
+
+        def at(scale: Scale) -> Job:
+            here = weights.scaled(planned, sampler, parameters, sizes, scale, curved, options.clip is not None)
+            job = build(*here)
+            drawn = noise_multipliers(job.parameters, job.kernel.schedule, rounded=False)
+            assert np.all(drawn >= least * (1 - 1e-13)), "less noise than was priced"
+            return job
+
+        skipped = None if planted is None else planted.places
+        job = ScaledJob(unit=build(parameters, sizes, None), at=at, release=found.release, skipped=skipped)
+        assert bought is not None
+        event = events.compose(bought, event)
+    return Private(job, event, None if filtered is None else filtered.histogram, sampler)
+
+
+def _clip(
+    budget: Budget, sampler: Sampler, options: Options, steps: int, n: int, found: weights.Weights | None
+) -> float:
+    """The clip that is given, or the planned one: in units of the records, where their scale is to be bought."""
+    if found is None or options.clip is not None:
+        return choose_clip(budget, sampler, options, steps, n)
+    unit = found.sizes.clip * found.family.usual_residual
+    if found.release is not None:
+        return unit
+    if found.row_bound is None or math.isinf(found.row_bound) or found.family.unknown_information:
+        return choose_clip(budget, sampler, options, steps, n)
+    return check_clip(unit * found.row_bound)
+
+
+def _with_curvature(
+    parameters: MechanismParameters, found: weights.Weights, prior: float, unit: float, given: bool
+) -> MechanismParameters:
+    """With a bound of the curvature, where the rows have one, or rows and clip are in their own units."""
+    parameters = replace(parameters, weighted=True, unit=unit)
+    bound = REACH if found.release is not None else found.row_bound
+    if bound is None or math.isinf(bound) or (found.release is not None and given):
+        return parameters
+    steepest = found.family.weighted_smoothness(bound, parameters.clip)
+    return replace(parameters, curvature=steepest + (0.0 if found.release is not None else prior / parameters.n))
+
+
+def _typical(model: Model) -> float:
+    assert model.linear is not None
+    return 1.0 if model.linear.weighting is None else model.linear.weighting.typical
+
+
+def _size(model: Model, records: Records, key: jax.Array, planted: Planted | None) -> int:
+    """The number of the model's parameters."""
+    return unraveller(model, records.arrays, key)[0].size if planted is None else planted.first
 
 
 def _buffer(
@@ -179,16 +284,49 @@ def make_plan(
     """The run that the budget pays for; with canaries, where the model and the data have some."""
     records = as_records(data)
     job, event, binning, sampler = _private(model, records, budget, sampler, options, key, planted=planted)
-    summary = _summary(model, sampler, job, options.draws)
+    unit = job if isinstance(job, Job) else job.unit
+    summary = _summary(model, sampler, unit, options.draws)
+    if isinstance(job, ScaledJob):
+        summary = replace(summary, scale=job.release.to_json(), clip_given=options.clip is not None or None)
     wanted, postprocess = accounts(options.account).individual, sampler.postprocess(options.draws)
     if planted is not None:
-        postprocess = _append_canaries(postprocess, job.parameters.canary_coordinates)
+        postprocess = _append_canaries(postprocess, unit.parameters.canary_coordinates)
+    plan = Plan(
+        model,
+        records,
+        job,
+        event,
+        summary,
+        lambda step: spent_after(job, step),
+        postprocess=postprocess,
+        describe=lambda summary: _describe_run(summary, job, options.clip is not None),
+    )
+    if isinstance(job, ScaledJob):
+        return plan._replace(released=f"the scale of the records, {EVERY_ITERATE}")
     if wanted is None:
-        return Plan(model, records, job, event, summary, lambda step: spent_after(job, step), postprocess=postprocess)
+        return plan
     summary = replace(summary, individual={"stretch": wanted.stretch, "histogram": wanted.histogram})
-    if binning is None:
-        return Plan(model, records, job, event, summary, None, postprocess=postprocess)
-    return Plan(model, records, job, event, summary, None, event.released(), binning.release, postprocess)
+    plan = plan._replace(summary=summary, spent_after=None)
+    return plan if binning is None else plan._replace(released=event.released(), histogram=binning.release)
+
+
+def _describe_run(summary: Any, job: Job | ScaledJob, given: bool) -> Any:
+    """The summary with what is known once the run is over: all of it post-processing of what was released."""
+    ran = job.ran
+    sizes = ran.kernel.schedule.step_size
+    if isinstance(job, ScaledJob):
+        linear = ran.gradient_sum.per_example
+        assert isinstance(linear, GLM)
+        weighting = linear.linear.weighting
+        assert weighting is not None
+        own = {"clip": ran.parameters.clip, "row_bound": weighting.row_bound, "typical": weighting.typical}
+        sized = {"step_size": float(sizes[0]), "last_step_size": float(sizes[-1])}
+        if isinstance(summary, SamplerSummary):
+            sized["diffusion_time"] = diffusion_time(ran)
+        assert job.scale is not None
+        scale = {**summary.scale, "norm": job.scale.norm}
+        summary = replace(summary, **own, **sized, scale=scale | ({"count": job.scale.count} if job.release.counts else {}))
+    return replace(summary, lag_one=ran.lag_one)
 
 
 def _append_canaries(
@@ -203,10 +341,12 @@ def _append_canaries(
     return append
 
 
-def spent_after(job: Job, step: int) -> Event:
-    """The first steps of the run."""
-    so_far = type(job.kernel.schedule)(*(column[:step] for column in job.kernel.schedule))
-    return events.compose(gaussian_event(job.parameters, so_far), repeats=job.chains)
+def spent_after(job: Job | ScaledJob, step: int) -> Event:
+    """The first steps of the run, after its scale was bought where it is."""
+    unit = job if isinstance(job, Job) else job.unit
+    so_far = type(unit.kernel.schedule)(*(column[:step] for column in unit.kernel.schedule))
+    steps = events.compose(gaussian_event(unit.parameters, so_far), repeats=unit.chains)
+    return steps if isinstance(job, Job) else events.compose(job.release.event(), steps)
 
 
 def describe(kind: type[Kind], model: Model, sampler: Sampler, job: Job, **own: Any) -> Kind:
@@ -225,8 +365,19 @@ def describe(kind: type[Kind], model: Model, sampler: Sampler, job: Job, **own: 
         "burn_in": job.burn_in,
         "thin": job.thin,
         "draws": job.kept,
+        **_weighting(job),
     }
     return kind.of(sampler.to_json() | common | own)
+
+
+def _weighting(job: Job) -> dict[str, Any]:
+    """How scores are bounded, where it is by weights."""
+    glm = job.gradient_sum.per_example
+    if not isinstance(glm, GLM) or glm.linear.weighting is None or math.isinf(job.parameters.clip):
+        return {}
+    bound = glm.linear.weighting.row_bound
+    known = {} if math.isinf(bound) else {"row_bound": bound, "typical": glm.linear.weighting.typical}
+    return {"clipping": "weighted", **known}
 
 
 def _summary(model: Model, sampler: Sampler, job: Job, draws: int | None) -> Steps:

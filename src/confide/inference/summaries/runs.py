@@ -133,6 +133,12 @@ class Steps(RunSummary):
     burn_in: int
     thin: int
     individual: Mapping[str, Any] | None = None  # the account of single records, where each pays for itself
+    clipping: str | None = None  # "weighted"; None: gradients are cut by their own length
+    clip_given: bool | None = None
+    row_bound: float | None = None  # norm from which on rows count less
+    typical: float | None = None  # information of a usual record, by which counts are weighted
+    scale: Mapping[str, Any] | None = None  # of the records, where it is bought; once it is, what was found
+    lag_one: float | None = None  # least correlation of consecutive iterates, over all parameters
 
     def sizes(self) -> str:
         falling = "" if self.last_step_size == self.step_size else f" falling to {self.last_step_size:.4g}"
@@ -142,11 +148,26 @@ class Steps(RunSummary):
         full = self.batch_size == self.records
         return "full batches" if full else f"Poisson batches of {self.batch_size}"
 
-    def clipping(self) -> str:
-        return "no clip" if self.clip is None else f"clip {self.clip:g}"
+    def cut(self) -> str:
+        if self.clip is None:
+            return "no clip"
+        if self.scale is None or "norm" in self.scale or self.clip_given:
+            return f"clip {self.clip:.6g}"
+        return f"clip {self.clip:.3g} x the scale of the records"
 
     def course(self) -> str:
-        return f"{self.chains} x {self.steps} steps of size {self.sizes()}, {self.batches()}, {self.clipping()}"
+        unit = "" if self.scale is None or "norm" in self.scale or self.clip_given else " (in units of the records)"
+        return f"{self.chains} x {self.steps} steps of size {self.sizes()}{unit}, {self.batches()}, {self.cut()}"
+
+    def weighting(self) -> list[str]:
+        """Whether the clip can bend, and how the scale of the records is known."""
+        if self.clip is None or self.clipping is None:
+            return []
+        lines = ["scores are bounded by weights that no outcome decides: the clip bends nothing"]
+        if self.scale is not None and "norm" not in self.scale:
+            why = "within the declared bound" if self.scale.get("declared") else "since no norm_bound was declared"
+            lines.append(f"the scale of the records is bought inside the budget, {why}")
+        return lines
 
     def with_histogram(self, spent: Histogram) -> Self:
         """And what single records have spent, where that was released."""
@@ -184,10 +205,15 @@ class SamplerSummary(Steps):
             f"{self.course()}{heat}; {self.draws} draws kept of each chain{large}",
             f"diffusion time {self.diffusion_time:.4g}: directions in which the log likelihood curves by less "
             f"than {1 / self.diffusion_time:.1g} a record will not have settled",
+            *self.weighting(),
             *self.filtering(),
         ]
 
     def unspent(self) -> str:
+        if self.clipping is not None:
+            return (
+                "; hardly any score is cut, and no step may be longer: the rest would buy more time alone, by more steps"
+            )
         return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
     def remarks(self) -> list[str]:
@@ -216,7 +242,7 @@ class DescentSummary(Steps):
 
     def descent(self) -> str:
         return (
-            f"{self.chains} x {self.steps} steps at learning rate {self.sizes()}, {self.batches()}, {self.clipping()}, "
+            f"{self.chains} x {self.steps} steps at learning rate {self.sizes()}, {self.batches()}, {self.cut()}, "
             f"noise multiplier {self.noise_multiplier:.4g}"
         )
 
@@ -232,7 +258,7 @@ class OptimiserSummary(DescentSummary):
     estimate: str
 
     def lines(self) -> list[str]:
-        return [self.descent(), self._kept(), *self.filtering()]
+        return [self.descent(), self._kept(), *self.weighting(), *self.filtering()]
 
     def _kept(self) -> str:
         iterates = "the last iterate" if self.draws == 1 else f"{self.draws} iterates"

@@ -1,0 +1,59 @@
+"""A run whose clip, step sizes and noise follow the scale of the records, which it buys first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from confide.inference.loop import Job
+from confide.mechanism import noise
+from confide.mechanism.oracle import Observations
+from confide.mechanism.scale import Scale, ScaleRelease
+from confide.models.inputs import Records
+
+
+@dataclass(kw_only=True)
+class ScaledJob:
+    """A killed run that goes on buys nothing anew: the same key and the same records give the same scale."""
+
+    unit: Job  # in units of the records
+    at: Callable[[Scale], Job]
+    release: ScaleRelease
+    skipped: np.ndarray | None = None  # places that hold canaries, and no records
+    scale: Scale | None = None  # once it is bought
+    job: Job | None = None
+
+    @property
+    def steps(self) -> int:
+        return self.unit.steps
+
+    @property
+    def diagnostics(self) -> None:
+        return None
+
+    @property
+    def ran(self) -> Job:
+        assert self.job is not None, "nothing has run"
+        return self.job
+
+    @property
+    def observations(self) -> Observations | None:
+        return self.ran.observations
+
+    def digest(self) -> str:
+        return self.unit.digest() + repr(self.release)
+
+    def first_state(self) -> list[np.ndarray]:
+        return self.unit.first_state()
+
+    def execute(self, data: Records, key: Any, **how: Any) -> np.ndarray:
+        records = data
+        if self.skipped is not None:
+            arrays = tuple(np.delete(array, self.skipped, axis=0) for array in data.arrays)
+            records = Records(arrays, np.delete(data.present, self.skipped), data.number)
+        self.scale = self.release.release(records, noise.separate(key, "scale"))
+        self.job = self.at(self.scale)
+        return self.job.execute(data, key, **how)

@@ -1,0 +1,110 @@
+r"""How a run whose scores are bounded by weights is sized: clip, steps and batches, from public numbers alone.
+
+Everything is planned in units of the records: rows of usual norm b = 1 and residuals of usual length r
+(`Family.usual_residual`). Multiplying the rows and dividing the prior by one number leaves the plan as it is.
+
+**Clip.** With mu the budget in Gaussian differential privacy, d parameters, and scores that are all cut to c, the mean
+score has slope J = n c r b / d and variance V = n c^2 / d in a usual direction. A chain at temperature 1 spreads by
+1 / J. The estimate that it wanders about errs by V / J^2 for the records' own sake, and by 1 / (mu J / c)^2 for the
+privacy noise that is left in the mean of its second half, twice that as half of the run is dropped. The two are equal,
+and what the draws say of themselves is true, where
+
+    c = r b / (1 + KAPPA d / (n mu^2)),  KAPPA = 2.
+
+Cutting deeper would draw wider than need be, cutting less would leave the chain too little time, 2 n (mu / c)^2. Where
+the budget is rich, c rises until the mean direction has settled `SETTLED` times, and no further than where hardly any
+score is cut (`Family.clip_widths`): then the chain samples the posterior itself.
+
+**Steps.** Rows beyond `REACH` b count less (`models.model.Weighting`), so that no record curves more than the family's
+`weighted_smoothness` at that norm, and the mean no more than that and the prior's curvature. A step of GENTLE over this
+bound is far from the stability limit, where the chain's spread would be off by GENTLE / 2 of the ratio of the real
+curvature to the bound. No more than `MOST` steps are planned; then steps are as long as the inverse of the bound, and
+after that the clip rises, so that the budget is spent on something.
+
+**Batches.** A Poisson batch of share q adds noise of c^2 v (1 - q) / q to the mean score in a direction that has share v
+of the variance, beside 2 / step of the sampler's own. With q = step c^2 that heats the direction with half of the
+variance by a quarter, and a usual one by 1 / (2 d). A pass over the records costs time, so that steps are fewer where
+all of them would take more than `WORK` multiplications.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from confide.mechanism.scale import Scale
+from confide.models.family import Family
+from confide.samplers import Sampler
+
+KAPPA = 2.0
+SETTLED = 400.0  # times that the usual direction relaxes where the budget is rich
+REACH = 1.25  # usual norms: longer rows count less
+GENTLE = 0.25
+FEWEST, MOST = 200, 20_000
+SMALLEST_BATCH = 256
+WORK = 1e10
+OPTIMISER_STEPS = 10_000
+
+
+class Sizes(NamedTuple):
+    """In units of the records."""
+
+    clip: float  # in usual lengths of a score
+    steps: int
+    batch_size: int
+
+
+def plan_sizes(
+    family: Family,
+    sampler: Sampler,
+    n: int,
+    dimension: int,
+    mu: float,
+    chains: int,
+    steps: int | None,
+    batch_size: int | None,
+    clip: float | None = None,
+) -> Sizes:
+    """For a budget of mu in Gaussian differential privacy; what is given stays."""
+    length, (short, long) = family.usual_residual, family.clip_widths
+    strength = n * mu**2  # records times the square of what one of them may reveal
+    found = short / (1 + KAPPA * dimension / strength)
+    found = min(long, max(found, 2 * strength / chains / (dimension * SETTLED)))
+    if sampler.optimises:
+        steps = OPTIMISER_STEPS if steps is None else steps
+        return Sizes(clip or found, steps, min(n, SMALLEST_BATCH) if batch_size is None else batch_size)
+
+    def gentle_steps(clip: float) -> float:
+        """How many steps as long as the inverse of the curvature's bound the budget pays for."""
+        time = 2 * sampler.temperature * strength / chains / (clip * length) ** 2
+        return time * family.weighted_smoothness(REACH, clip * length)
+
+    def batch(clip: float, steps: int) -> int:
+        if batch_size is not None:
+            return batch_size
+        step = 2 * strength / chains / (clip * length) ** 2 / steps
+        share = min(step, 1 / family.weighted_smoothness(REACH, clip * length)) * (min(clip, 1.0) * length) ** 2
+        wanted = math.ceil(n * share)
+        return n if 2 * wanted > n else max(wanted, min(n, SMALLEST_BATCH))
+
+    most = MOST if steps is None else steps
+    for _ in range(3 if steps is None else 1):
+        if clip is None and gentle_steps(found) > most:
+            found = _lengthen(gentle_steps, found, long, most)
+        planned = max(FEWEST, min(most, math.ceil(gentle_steps(clip or found) / GENTLE))) if steps is None else steps
+        size = batch(clip or found, planned)
+        if planned * size * dimension <= WORK:
+            break
+        most = max(FEWEST, int(WORK / (size * dimension)))
+    return Sizes(clip or found, planned, size)
+
+
+def _lengthen(gentle_steps, clip: float, longest: float, most: int) -> float:  # noqa: ANN001
+    """The clip from which on so many steps are enough."""
+    if gentle_steps(longest) > most:
+        return longest
+    low, high = clip, longest
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gentle_steps(middle) > most else (low, middle)
+    return high

@@ -1,0 +1,188 @@
+"""A run whose scores are bounded by weights: what is known of its records' scale before it is paid for, and after.
+
+Scores are weighted for every generalised linear model, unless `clipping="plain"` is asked for: `Family.bounded` keeps
+them within the clip and bends nothing. What is not given is planned in units of the records (`plans.sizes`), and these
+are bought (`mechanism.scale`): noise multipliers, steps and batches are fixed before, and so is the price; clip, step
+sizes and the noise itself follow the scale.
+
+| given | clip | rows count less from | bought |
+|-------|------|----------------------|--------|
+| nothing | planned, times the scale | 1.25 usual norms, or the declared bound | the scale |
+| clip | as given; steps are no longer than is stable | the same | the scale |
+| step_size | the longest that the budget pays for | where the step would not be stable, or the declared bound | nothing |
+
+Nothing is bought either where another account than "dp" is kept, which does not see it, or after the first draw of a
+hybrid. A clip that is not given is then planned from the declared bound, or as for any other model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.inference.options import Options
+from confide.inference.plans.sizes import REACH, Sizes, plan_sizes
+from confide.mechanism.kernel import MechanismParameters
+from confide.mechanism.scale import Scale, ScaleRelease
+from confide.models.family import Family
+from confide.models.model import Model, Weighting
+from confide.privacy.budget import Budget
+from confide.privacy import calibration
+from confide.samplers import Sampler
+from confide.validation import Refused
+
+SHARE, LARGEST_SHARE = 0.01, 0.05  # of the square of mu that buys the scale
+SEEN = 10.0  # standard deviations of its noise that a tenth of the records are to have
+LEAST_INFORMATION = 1e-4
+SINGLE_COUNT = 0.1  # added to the information of usual counts: where they are rare, one is far from none
+
+
+class Weights(NamedTuple):
+    """How the scores of a run are bounded."""
+
+    family: Family
+    sizes: Sizes
+    release: ScaleRelease | None  # what is bought
+    row_bound: float | None  # where it is known before
+
+
+def is_weighted(model: Model, options: Options) -> bool:
+    """Whether scores are bounded by weights; refused where they cannot be."""
+    if options.clipping not in (None, "weighted", "plain"):
+        raise Refused(f"clipping = {options.clipping!r} is unknown: choose 'weighted' or 'plain', or leave it out")
+    if options.clipping == "plain":
+        return model.linear is not None and model.linear.weighting is not None
+    if options.clipping == "weighted" and model.family is None:
+        raise Refused(f"clipping = 'weighted' is for generalised linear models, and this is {model.name}: leave it out")
+    return model.family is not None
+
+
+def plan_weights(
+    model: Model, budget: Budget, sampler: Sampler, options: Options, n: int, dimension: int, buys: bool
+) -> Weights:
+    """From public numbers alone."""
+    family, linear = model.family, model.linear
+    assert family is not None
+    assert linear is not None
+    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
+    mu = 1 / multiplier
+    sizes = plan_sizes(
+        family, sampler, n, dimension, mu, options.chains, options.steps, options.batch_size
+    )
+    bound = linear.norm_bound
+    if bound is not None and linear.intercept:
+        bound = math.hypot(bound, 1.0)
+    if linear.weighting is not None:
+        return Weights(family, sizes, None, linear.weighting.row_bound)
+    if not buys or sampler.step_size is not None:
+        return Weights(family, sizes, None, bound)
+    counts = family.unknown_information
+    share = min(LARGEST_SHARE, max(SHARE, (SEEN * 10 / n / mu) ** 2)) / (1 + counts)
+    release = ScaleRelease(
+        noise_multiplier=multiplier / math.sqrt(share), intercept=linear.intercept, counts=counts, norm_bound=bound
+    )
+    return Weights(family, sizes, release, None)
+
+
+def weigh(model: Model, row_bound: float, typical: float = 1.0) -> Model:
+    """The model with its scores bounded so."""
+    assert model.linear is not None
+    return replace(model, linear=replace(model.linear, weighting=Weighting(row_bound, typical)))
+
+
+def typical_information(family: Family, scale: Scale) -> float:
+    """Of a usual record, where the family does not know it by itself."""
+    if not family.unknown_information:
+        return 1.0
+    score = math.log(max(scale.count, LEAST_INFORMATION))
+    return max(float(family.information(np.array([score]))[0]), LEAST_INFORMATION)
+
+
+def usual_score(family: Family, scale: Scale) -> float:
+    """The length of a usual score over the one that sizes were planned for."""
+    if not family.unknown_information:
+        return scale.norm
+    return scale.norm * math.sqrt(typical_information(family, scale) + SINGLE_COUNT)
+
+
+def scaled(
+    weights: Weights,
+    sampler: Sampler,
+    parameters: MechanismParameters,
+    step_sizes: np.ndarray,
+    scale: Scale,
+    prior_curvature: float,
+    given: bool,
+) -> tuple[MechanismParameters, np.ndarray, Weighting]:
+    """The run at a scale, with the noise multipliers that were planned, or more noise: its parameters, its step sizes,
+    and how records are weighted. `given` is whether the clip is; then it stays."""
+    family, typical = weights.family, typical_information(weights.family, scale)
+    bound = REACH * scale.norm
+    if weights.release is not None and weights.release.norm_bound is not None:
+        bound = min(bound, weights.release.norm_bound)
+
+    def at(clip: float) -> tuple[MechanismParameters, np.ndarray]:
+        curvature = family.weighted_smoothness(bound, clip, typical) + prior_curvature / parameters.n
+        here = replace(parameters, clip=clip, curvature=curvature)
+        return here, sampler.rescale(here, step_sizes, parameters.clip / clip)
+
+    def excess(clip: float) -> float:
+        here, sizes = at(clip)
+        return float(np.max(sizes)) / sampler.longest(here)
+
+    clip = parameters.clip if given else parameters.clip * usual_score(family, scale)
+    if not given and not sampler.optimises and excess(clip) > 1:
+        clip = _root(lambda longer: excess(longer) <= 1, clip)
+    here, sizes = at(clip)
+    return here, sizes * min(1.0, 1 / excess(clip)), Weighting(bound, typical)
+
+
+def stable_row_bound(
+    family: Family, sampler: Sampler, parameters: MechanismParameters, step: float, prior_curvature: float
+) -> float:
+    """The norm from which on rows must count less, so that a step of this size is stable; infinite where none is."""
+    if math.isinf(sampler.stability):
+        return math.inf
+    room = min(1 / sampler.pace, sampler.stability / 2)
+    if sampler.optimises:
+        room = sampler.stability / 2
+    left = room / step - prior_curvature / parameters.n
+    if left <= 0:
+        raise Refused(
+            f"{sampler.rate} = {step:.4g} is too long for the prior, whose curvature over the number of records is "
+            f"{prior_curvature / parameters.n:.3g}: give at most {room * parameters.n / prior_curvature:.4g}"
+        )
+    return 1 / _root(lambda inverse: family.weighted_smoothness(1 / inverse, parameters.clip) <= left, 1e-12)
+
+
+def _root(enough: Callable[[float], bool], least: float) -> float:
+    """The least number from `least` on that is enough, to a relative 1e-9."""
+    if enough(least):
+        return least
+    low, high = least, 2 * least
+    while not enough(high) and high < 1e30:
+        low, high = high, high * 4
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def prior_curvature(parameters: MechanismParameters, start: np.ndarray) -> float:
+    """The most that -log prior curves where a chain starts, by a few products with its second derivative."""
+    with jax.enable_x64(True):
+        here, direction = jnp.asarray(start), jnp.ones(start.size) / math.sqrt(start.size)
+        length = 0.0
+        for _ in range(8):
+            direction = jax.jvp(parameters.prior, (here,), (direction,))[1]
+            length = float(jnp.linalg.norm(direction))
+            if not math.isfinite(length) or length == 0:
+                return 0.0
+            direction = direction / length
+        return length

@@ -1,0 +1,89 @@
+r"""The scale of the records, bought before the first step: how long a usual row is, and how large a usual count.
+
+Where nobody declared it, a clip and a step size cannot be planned, and to look would be a release. So it is one: a
+histogram of the norms of the rows, with the constant of an intercept, over bins of half an octave, and for counts
+another of the outcomes over octaves. One record is in one bin of each: adding or removing it changes one count by 1,
+replacing it two counts by 1, which is sqrt(2) and less than the 2 that replacing is priced with. Every count gets
+Gaussian noise, and the bins that stand out of it are averaged. The bins are public: below a declared bound of the rows
+they begin at that bound, so that rows, bound and prior may have any unit; else at powers of two, from 2^-30 to 2^30,
+further rows being in the outermost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.mechanism import noise
+from confide.models.inputs import Records
+from confide.privacy import events
+from confide.privacy.events import Event
+
+FAR = 30  # octaves from 1
+BELOW = 10  # octaves below a declared bound
+STANDS_OUT = 3.0  # standard deviations of the noise
+PIECE = 2**16  # rows at a time
+
+
+class Scale(NamedTuple):
+    """Of usual records."""
+
+    norm: float = 1.0  # of a row, with the constant of the intercept
+    count: float = 1.0  # of outcomes that are counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleRelease:
+    """What is bought: one histogram or two, each with noise of this multiple of what one record can change."""
+
+    noise_multiplier: float
+    intercept: bool
+    counts: bool  # whether outcomes are counts, and their size is bought as well
+    norm_bound: float | None = None  # of a row, with the constant of the intercept
+
+    def event(self) -> Event:
+        worth = float(noise.SUMS.worth(self.noise_multiplier, max(self.bins)))
+        return events.gaussian(worth, 1.0, 1 + self.counts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"noise_multiplier": self.noise_multiplier, "declared": self.norm_bound is not None}
+
+    @property
+    def bins(self) -> tuple[int, int]:
+        """Of norms, and of counts."""
+        return 2 * (BELOW if self.norm_bound is not None else 2 * FAR), FAR + 2
+
+    def release(self, records: Records, source: Any) -> Scale:
+        """From the records that are there."""
+        x, present = records.arrays[0], records.present
+        size, most = self.bins[0], self.norm_bound or 2.0**FAR
+        places = np.concatenate([self._places(x[i : i + PIECE], most) for i in range(0, len(x), PIECE)])
+        counted = np.bincount(places[present], minlength=size).astype(np.float64)
+        noisy = noise.noisy_counts(counted, self.noise_multiplier, noise.separate(source, "norms"))
+        centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
+        norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise_multiplier)
+        if not self.counts:
+            return Scale(math.exp(norm))
+        outcomes, size = records.arrays[1][present].astype(np.float64), self.bins[1]
+        octaves = np.clip(np.floor(np.log2(np.maximum(outcomes, 0.5))) + 1, 0, size - 1).astype(np.int64)  # 0 for 0
+        counted = np.bincount(octaves, minlength=size).astype(np.float64)
+        noisy = noise.noisy_counts(counted, self.noise_multiplier, noise.separate(source, "counts"))
+        middles = np.concatenate([[0.0], 1.5 * 2.0 ** np.arange(size - 1) - 0.5])  # of 0, 1, 2 and 3, 4 to 7, ...
+        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise_multiplier))
+
+    def _places(self, x: np.ndarray, most: float) -> np.ndarray:
+        """The bin of every row, the longest rows first."""
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64) + float(self.intercept))
+            steps = 2 * np.log2(most / norms)
+        return np.clip(np.nan_to_num(np.floor(steps), posinf=1e9), 0, self.bins[0] - 1).astype(np.int64)
+
+
+def _mean(counts: np.ndarray, values: np.ndarray, least: float) -> float:
+    """The mean value over the bins that stand out; of the fullest one where none does."""
+    kept = np.where(counts >= max(least, 0.02 * float(np.max(counts))), counts, 0.0)
+    kept = kept if np.any(kept > 0) else (counts == np.max(counts)).astype(np.float64)
+    return float(np.sum(kept * values) / np.sum(kept))

@@ -50,12 +50,13 @@ def fitted(cell, given, epsilon, index):
     parts = [np.asarray(found.draws["weights"]), np.asarray(found.draws["intercept"])[:, :, None]]
     draws = np.concatenate(parts, axis=2).reshape(found.chains * found.size, -1).astype(np.float64)
     settled = getattr(found, "settled", None)
-    return draws, truth.ravel(), {
+    told = {
         "seconds": seconds,
         "settled": None if settled is None else bool(np.all(settled)),
         "epsilon": found.guarantee.epsilon,
         "interval": not found.point and len(draws) > 1,
-    }  # fmt: skip
+    }
+    return draws, truth.ravel(), told
 
 
 def run(cell, given, epsilon, index, sums):
@@ -157,7 +158,8 @@ def main():
     for index in range(datasets):
         x, _, truth = cell.dataset(given.seed, index)
         sums.append(ideal.sums(cell.kind, ideal.with_constant(x), truth))
-    print(given.sampler, " ".join(f"{name}={value}" for name, value in asdict(cell).items()), f"delta={given.delta:g}")
+    title = {"sampler": given.sampler} | asdict(cell) | {"delta": given.delta, "neighbours": given.neighbours}
+    print(" ".join(f"{name}={value}" for name, value in title.items()), f"chains={given.chains} seed={given.seed}")
     print(HEADER, flush=True)
     results, written = [], []
     for epsilon in epsilons:

@@ -1,6 +1,7 @@
 """The report in a real browser: no errors, no network, readable on a phone and on paper, and true to its numbers."""
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -14,12 +15,13 @@ import pytest
 
 import confide
 from confide import Refused
-from confide.app import report
+from confide.app import cli, report
 from confide.app.report.effects import Effect
 from confide.app.report.page import axis, number, percent
 from confide.app.runs import attack as finished
 from confide.app.runs import predictions, run_folder
 from confide.app.runs.run_folder import Request
+from confide.inference import settling
 from confide.privacy.accountants import profile
 from helpers.browser import browser, needs_browser
 from helpers.mechanisms import simulated
@@ -323,6 +325,165 @@ def test_a_run_without_a_guarantee_has_no_report(home):
     (Path(home) / "broken" / "schema.toml").unlink()
     with pytest.raises(Refused, match="does not hold a run"):
         report.write(home / "broken")
+
+
+def walks(chains=1, columns=8, seed=0):
+    """Draws that have not gone far."""
+    return 0.05 * np.cumsum(stays(chains, columns, seed), axis=1)
+
+
+def stays(chains=1, columns=8, seed=0):
+    """Independent draws about 0.37."""
+    return 0.37 + 0.1 * np.random.default_rng(seed).normal(size=(chains, 400, columns))
+
+
+FINE = {
+    "clipping": "weighted", "clip": 0.5, "row_bound": 2.0, "lag_one": 0.5, "prior_scale": 1.0,
+    "epsilon": 2.0, "budget": {"epsilon": 2.0, "delta": 1e-5, "neighbours": "add-remove"},
+}  # fmt: skip
+WHOLE = {  # causes that leave no interval: draws, what the plan says, and the first reason
+    "jumps": (stays(), {"lag_one": -0.6}, "oscillation"),
+    "walks": (walks(), {}, "exploration"),
+    "far away": (stays() + 9.0, {}, "runaway"),
+    "a plain clip": (stays(), {"clipping": "plain"}, "bends"),
+    "q moves": (stays(), {"sampler": "dpvi", "drift": 0.9}, "drift"),
+    "chains apart": (
+        stays(4) + np.arange(4)[:, None, None] * np.array([1, 2, 1, -1.5, 0.2, 1, -2, 1]),
+        {},
+        "disagreement",
+    ),
+}
+
+
+def like(home, draws, told):
+    """The run with other draws, and with what its plan says otherwise."""
+    posterior, schema = run_folder.load(home / "run")
+    plan = posterior.plan | FINE | {"chains": draws.shape[0], "draws": draws.shape[1]} | told
+    return replace(posterior, draws={"weights": draws.astype(np.float32)}, plan=plan), schema
+
+
+def section(page, name):
+    """The words of a section, as a reader sees them, and its HTML."""
+    own = page.split(f'aria-labelledby="{name}"')[1].split("</section>")[0]
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", own)).split()), own
+
+
+def test_draws_that_have_settled_are_shown_with_intervals(home):
+    posterior, schema = like(home, stays(), {})
+    made = report.gather(posterior, schema)
+    page = report.render(made)
+    words, own = section(page, "posterior")
+    assert made.settled is True
+    assert made.reasons == []
+    assert own.count('class="thin"') == own.count('class="thick"') == 7  # all but the intercept
+    for effect in made.groups[0].effects:
+        assert effect.interval
+        assert f"{number(effect.low)} to {number(effect.high)}" in words
+    assert "90% interval" in words
+    assert "P(> 0)" in words
+    assert "1 draws" not in words
+    assert "Nothing to worry about." in page
+    assert "bounded by a weight that does not depend on the outcome" in page
+    assert "rows longer than 2 count less" in section(page, "sampler")[0]
+
+
+@pytest.mark.parametrize("cause", WHOLE)
+def test_what_has_not_settled_is_shown_without_an_interval(home, cause):
+    draws, told, kind = WHOLE[cause]
+    posterior, schema = like(home, draws, told)
+    made = report.gather(posterior, schema)
+    page = report.render(made)
+    words, own = section(page, "posterior")
+    assert made.settled is False
+    assert made.reasons[0].kind == kind
+    assert settling.DRAWS[kind] in words
+    for reason in made.reasons:
+        assert reason.sentence in words
+        assert words.count(reason.advice) == 1
+    for sign in ("thin", "thick", "range", "chance"):
+        assert re.search(rf'class="[^"]*\b{sign}\b', own) is None
+    assert "90%" not in html.unescape(own)
+    assert "P(" not in words
+    assert "interval" not in words.replace("These draws give no intervals.", "")
+    (group,) = made.groups
+    for effect in group.effects:
+        assert not effect.interval
+        assert f"{number(effect.low)} to {number(effect.high)}" not in words
+        row = own.split(f">{effect.name}<small>")[1].split("</tr>")[0]
+        assert number(effect.mean) in row
+        assert number(effect.low) != number(effect.mean)
+        assert f">{number(effect.low)}<" not in row
+    judged, table = section(page, "sampler")
+    assert "Nothing to worry about" not in page
+    assert 'class="verdict bad"' in table
+    for effect in group.effects:  # nor as a standard deviation
+        cells = re.findall(f'<th scope="row">{re.escape(effect.name)}</th>(.*?)</tr>', table)
+        assert [re.findall("<td[^>]*>(.*?)</td>", cell)[1] for cell in cells] == ["–"]  # noqa: RUF001
+    assert "A private posterior" not in page
+    assert "Here is the posterior" not in page
+    assert "posterior draws" not in page
+    record = json.loads(json.dumps(made.to_json()))
+    assert record["settled"] is False
+    assert record["reasons"][0]["kind"] == kind
+    assert "smaller clip" not in page
+    assert "--chains" not in words + judged
+
+
+def test_some_coefficients_have_intervals_and_some_have_not(home):
+    names = run_folder.load(home / "run")[1].features
+    draws = stays()
+    draws[..., names.index("smoker")] = walks()[..., 0]
+    made = report.gather(*like(home, draws, {}))
+    page = report.render(made)
+    words, own = section(page, "posterior")
+    assert made.settled is False
+    assert [reason.concerns for reason in made.reasons] == [("smoker",)]
+    assert own.count('class="thin"') == own.count('class="thick"') == 6
+    for effect in made.groups[0].effects:
+        row = own.split(f">{effect.name}<small>")[1].split("</tr>")[0]
+        shown = f"{number(effect.low)} to {number(effect.high)}" in row
+        assert shown == effect.interval == (effect.name != "smoker")
+        assert ("centre of the draws" in own.split(f'aria-label="{effect.name}: ')[1][:40]) == (not effect.interval)
+    assert "Some coefficients have no interval. Of these, the draws are where the chain was" in words
+    assert "1 of 8 coefficients have not settled." in page
+    assert "Nothing to worry about" not in page
+    last = re.findall('<th scope="row">([^<]*)<small>', own)[-2:]
+    assert last == ["smoker", "intercept"]
+
+
+def test_draws_too_few_to_judge_have_no_intervals(home):
+    made = report.gather(*like(home, stays(4)[:, :2], {}))
+    words, own = section(report.render(made), "posterior")
+    assert made.settled is None
+    assert "nothing tells whether it has settled" in words
+    assert 'class="thin"' not in own
+    assert "90%" not in words
+
+
+def test_the_clip_of_a_network_is_remarked_on(home):
+    posterior, schema = like(home, stays(), {"model": "mlp", "clipping": "plain"})
+    made = report.gather(replace(posterior, model=None), schema)
+    words, _ = section(report.render(made), "sampler")
+    assert made.settled is None
+    assert made.verdict.words == "Not checked."
+    assert "The clip bends:" in words
+    assert "A longer clip would bend less; a larger budget pays for one." in words
+
+
+@pytest.mark.parametrize(("draws", "told"), [(stays(), {}), (walks(), {}), (stays(), {"clipping": "plain"})])
+def test_predictions_have_intervals_where_the_draws_have(home, tmp_path, draws, told, capsys, monkeypatch):
+    posterior, schema = like(home, draws, told)
+    posterior.save(tmp_path / "run", {run_folder.SCHEMA: schema.to_toml()})
+    out, settled = tmp_path / "told.csv", posterior.settled
+    asked = ["confide", "predict", str(tmp_path / "run"), str(home / "patients.csv"), "--out", str(out)]
+    monkeypatch.setattr("sys.argv", asked)
+    with pytest.raises(SystemExit):
+        cli.main()
+    printed = capsys.readouterr().out
+    assert ("with 90% intervals" in printed) == settled
+    assert ("have not settled, and give no intervals" in printed) == (not settled)
+    for line in out.read_text().splitlines()[1:]:
+        assert line.endswith(",,") == (not settled)
 
 
 def test_numbers_are_shown_as_a_reader_expects():

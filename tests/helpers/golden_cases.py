@@ -100,7 +100,7 @@ def processor():
 
 def run(name, **more):
     model, outcome, budget, sampler, settings = RUNS[name]
-    quiet = {"verbose": False, "progress": False}
+    quiet = {"verbose": False, "progress": False, "clipping": "plain"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", confide.ExactnessWarning)
         return confide.fit(model, (X, outcome), budget, sampler, **settings, **quiet, **more)

@@ -68,12 +68,13 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
     assert posterior.guarantee is not None
     scores, (audited,) = judged.scores, made.evidence
     shown, said = planted.audit(posterior).bound, audited.verdict[0].lower() + audited.verdict[1:-1]
+    unsettled = "; they give no intervals, and the report says why" if made.settled is False else ""
     return Shown(
         page,
         (
             f"Here is the posterior: {posterior.chains * posterior.size:,} draws that may be published; of "
             f"{judged.rows} other cases they tell {scores['accuracy']:.0%} right, where always saying the most common "
-            f"would tell {scores['share of the most common label']:.0%}.",
+            f"would tell {scores['share of the most common label']:.0%}{unsettled}.",
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
             f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "

@@ -198,6 +198,8 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
             every=options.checkpoint_seconds,
             report=report,
         )
+    if plan.describe is not None:
+        summary = plan.describe(summary, kept)
     if plan.postprocess is not None:
         kept = plan.postprocess(kept, source)
     if plan.histogram is not None:
@@ -207,8 +209,6 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         typical = estimates.typical(job, guarantee)
         guarantee = replace(guarantee, typical=typical)
         _say(options, estimates.to_text(typical))
-    if plan.describe is not None:
-        summary = plan.describe(summary)
     if job.diagnostics is not None:
         _say(options, job.diagnostics.to_text())
     return Posterior(

@@ -38,6 +38,7 @@ from confide.validation import Refused
 LONGEST_BLOCK = 500
 BLOCK_NUMBERS = 2**20  # random numbers of one block, of each kind
 CHECKPOINT_SECONDS = 20.0
+FEWEST_ITERATES = 16  # that a correlation is told from
 PICKING = 2**30 + 3  # folded into a block's key for the records whose distances are watched
 MASKING = 2**30 + 5  # folded into a run's key for what is dropped of records
 
@@ -46,6 +47,7 @@ class Carry(NamedTuple):
     state: Any
     draws: jax.Array  # (kept + 1, positions): the last row takes what is not kept
     observed: Observed
+    trail: jax.Array  # (wanted + 1, positions): the last iterates as they follow each other; the last row as above
 
 
 class Random(NamedTuple):
@@ -106,7 +108,8 @@ class Job:
     def steps(self) -> int:
         return self.kernel.schedule.step_size.size
 
-    lag_one: float | None = None  # once it has run: of consecutive iterates, released like all others
+    trail: int = 0  # so many of the last iterates are looked at as they follow each other, where all are released
+    lag_one: float | None = None  # once it has run: their least correlation with the next one, over all parameters
 
     @property
     def ran(self) -> Job:
@@ -169,7 +172,12 @@ class Job:
             since = t + 1 - self.burn_in
             wanted = (since > 0) & (since % self.thin == 0) & (since // self.thin <= self.kept)
             slot = jnp.where(wanted, since // self.thin - 1, self.kept)
-            return Carry(state, carry.draws.at[slot].set(state.position.astype(jnp.float32)), observed)
+            position = state.position.astype(jnp.float32)
+            trail = carry.trail
+            if self.trail:
+                place = t - (self.steps - self.trail)
+                trail = trail.at[jnp.where(place < 0, self.trail, place)].set(position)
+            return Carry(state, carry.draws.at[slot].set(position), observed, trail)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 
@@ -201,15 +209,18 @@ class Job:
     ) -> Prepared:
         """The data and what is computed once from them, the limits of the filter, and the made-up records that a
         witness knows: arguments of `advance`."""
-        threshold = jax.jit(self.gradient_sum.residual_threshold)(data, present)
+        sums = self.gradient_sum
+        threshold = jax.jit(sums.residual_threshold)(data, present, jnp.float32(sums.limit.norm))
         limits = None if self.observers.filter is None else individual_filter.limits(self.observers.filter)
-        return Prepared(data, threshold, limits, known)
+        return Prepared(data, threshold, limits, sums.weighting, known)
 
     def begin(self) -> Carry:
         kernel, kept, chains = self.kernel, self.kept, self.chains
         states = [kernel.init(jnp.asarray(start, jnp.float64)) for start in self.initial_positions]
-        draws = jnp.zeros((chains, kept + 1, states[0].position.size), jnp.float32)
-        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, self._unobserved())
+        size = states[0].position.size
+        draws = jnp.zeros((chains, kept + 1, size), jnp.float32)
+        trail = jnp.full((chains, self.trail + 1, size if self.trail else 0), jnp.nan, jnp.float32)
+        carry = Carry(jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), draws, self._unobserved(), trail)
         return jax.tree.map(lambda leaf: leaf[0], carry) if chains == 1 else carry
 
     def _unobserved(self) -> Observed:
@@ -303,6 +314,7 @@ def execute(
                 checkpoints.write(checkpoint, resumed._replace(block=number + 1, arrays=_leaves(carry)))
                 kept_at = now
         draws = np.asarray(carry.draws)
+        job.lag_one = _lag_one(np.asarray(carry.trail))
         if job.observers:
             job.observations = _observations(carry.observed, job.chains, records.present)
     if report is not None:
@@ -319,6 +331,22 @@ def execute(
     return draws
 
 
+def _lag_one(trail: np.ndarray) -> float | None:
+    """The least correlation of an iterate with the next one, over parameters and chains; None of too few."""
+    trail = trail[..., :-1, :].astype(np.float64)  # (chains?, iterates, parameters)
+    known = np.all(np.isfinite(trail), axis=tuple(i for i in range(trail.ndim) if i != trail.ndim - 2))
+    trail = trail[..., known, :]
+    if trail.shape[-2] < FEWEST_ITERATES or not trail.shape[-1]:
+        return None
+    centred = trail - trail.mean(axis=-2, keepdims=True)
+    spread = np.sum(np.square(centred), axis=-2)
+    moved = spread > 1e-12 * np.sum(np.square(trail), axis=-2)
+    if not np.any(moved):
+        return None
+    products = np.sum(centred[..., 1:, :] * centred[..., :-1, :], axis=-2)
+    return float(np.min(products[moved] / spread[moved]))
+
+
 def _observations(held: Observed, chains: int, present: np.ndarray) -> Observations:
     """Of the records that are there, along a first axis of chains."""
     found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.statistics)]
@@ -333,6 +361,9 @@ def _restore(begin: Carry, stored: list[np.ndarray]) -> Carry:
     leaves, structure = jax.tree.flatten(begin)
     found, left = [], list(stored)
     for leaf in leaves:
+        if not left:  # of before the last iterates were looked at
+            found.append(leaf)
+            continue
         array = left.pop(0)
         while left and array.ndim != leaf.ndim:
             array = left.pop(0)

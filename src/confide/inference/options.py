@@ -94,8 +94,8 @@ class Settings:
         default=None,
         metadata=words(
             'how a score that is longer than the clip is shortened: "weighted", by a weight that its outcome does not '
-            'decide, which bends nothing, and is for generalised linear models, where it is the default; or "plain", by '
-            "its own length.",
+            "decide, which bends nothing, and is for generalised linear models, where it is the default; or "
+            '"plain", by its own length.',
             "weighted (default of linear models: bends nothing), or plain.",
         ),
     )

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import models, validation
-from confide.inference import posterior_files, summaries
+from confide.inference import posterior_files, settling, summaries
 from confide.inference.posterior_files import Canaries, Stored
+from confide.inference.settling import load_arviz
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -100,6 +101,11 @@ class Posterior:
         """Whether the draws are points near the mode, whose spread says nothing about the posterior."""
         return summaries.from_json(self.plan).point
 
+    @property
+    def settled(self) -> bool | None:
+        """Whether quantiles of the draws may be read as intervals (`confide.inference.settling`); None: cannot tell."""
+        return settling.judge(self).settled
+
     def __repr__(self) -> str:
         if self.guarantee is None:
             promise = "NOT PRIVATE"
@@ -164,13 +170,17 @@ class Posterior:
         return {"coords": {name: names[name] for name in dimensions}, "dims": {"weights": dimensions}}
 
     def summary(self) -> Any:
-        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of points their mean."""
+        """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of points their mean.
+
+        Without the interval where the draws have not settled: their quantiles are none.
+        """
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
             if self.chains * self.size > 1 and not self.point:
-                return load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+                table = load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
+                return table if self.settled is not False else table.drop(columns=table.filter(like="hdi").columns)
             with warnings.catch_warnings():  # one draw has no spread
                 warnings.simplefilter("ignore", RuntimeWarning)
                 return load_arviz().summary(data, kind="stats")[["mean"]]
@@ -249,10 +259,3 @@ class Posterior:
             for i in range(0, len(rows), step)
         ]
         return np.moveaxis(np.concatenate(parts, axis=1), 0, -1)
-
-
-def load_arviz() -> Any:
-    with warnings.catch_warnings():  # it announces version 1 at every import
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz
-    return arviz

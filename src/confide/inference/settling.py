@@ -1,27 +1,26 @@
-"""Whether draws may be read as a posterior: a rule that looks at what was released, draws and plan, and at nothing else.
+"""Whether draws may be read as a posterior: a rule that looks at what was released, draws and plan, and at no record.
 
-So it costs no budget, anyone can repeat it, and it says no more than can be known: a chain that passes may still be off,
-one that fails is. Where it fails, quantiles of the draws are no interval, and each reason says what was seen, and which
-way to go. In the order in which they are told:
+So it costs no budget, and anyone can repeat it. What it passes may still be off. Quantiles of what it does not pass are
+no intervals, and each reason says what was seen and which way to go. In the order in which they are told:
 
 - **runaway**: the mean of a coefficient lies more than `FURTHEST` scales of its prior from 0, or is no number at all.
-- **oscillation**: at the end of the run, each iterate lies on the other side of the last one: the least autocorrelation
-  of successive iterates (the plan's `lag_one`) is below `SWING`. The steps are too long, and the width of the draws is
-  theirs. More budget would make them longer still.
-- **bends**: the clip cuts gradients by their own length, and can be shorter than one of them. It cuts a wrong label more
-  than a right one, so that the posterior moves and its width does not tell. Where a plan says that scores are bounded
-  by weights that do not depend on the outcome (`clipping` is 'weighted'), nothing is bent.
-- **drift**: between the third and the last quarter of a variational run a mean of q has moved by more than `MOVED` of
-  its standard deviations (the plan's `drift`).
+- **oscillation**: at the end of the run the chain jumps from side to side: the least autocorrelation of successive
+  iterates (the plan's `lag_one`) is below `SWING`. Its steps are too long, and the width of the draws is theirs. More
+  budget would make them longer still.
+- **bends**: the clip cuts gradients by their own length, and can be shorter than one of them. It cuts that of a wrong
+  label more than that of a right one, so that the posterior moves by what its width does not tell. Where scores are
+  bounded by weights that do not depend on the outcome (the plan's `clipping` is 'weighted') nothing is bent.
+- **drift**: from the third to the last quarter of a variational run a mean of q has moved by more than `MOVED` of its
+  standard deviations (the plan's `drift`).
 - **disagreement**: R-hat of a coefficient over several chains is above `AGREED`.
-- **exploration**: the draws of a coefficient are worth fewer than `ENOUGH` independent ones (bulk effective sample size
-  of ArviZ): the chain has not been everywhere it would go.
+- **exploration**: the draws of a coefficient are worth fewer than `ENOUGH` independent ones (ArviZ's bulk effective
+  sample size): the chain has not been everywhere it would go.
 
 The last two are about single coefficients, and leave the intervals of others alone. Coefficients are those of a
-generalised linear model, or the parameters of a model of at most `FEW`; where the plan names features, categories of a
-column are taken against their mean, which is all that records tell of them. The weights of networks and of single
-pixels mean nothing one by one, points have no width, and of fewer than `LEAST` draws a chain nothing can be told:
-there is no verdict then, though reasons may be given.
+generalised linear model, or the parameters of another with at most `FEW`; where the plan names features, the categories
+of a column are taken against their mean, which is all that records tell of them. Weights of networks and of single
+pixels mean nothing one by one, points have no width, and fewer than `LEAST` draws of a chain tell nothing: then there
+is no verdict, though there may be reasons.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ NETWORKS = ("mlp", "cnn", "resnet18")
 ONCE = ("langevin", "ops", "output_perturbation", "objective_perturbation")  # what pays for every single draw
 
 DRAWS = {  # what draws are that are no posterior
-    "runaway": "The draws are of weights that have run away from what was believed of them: neither their centre nor "
-    "their width tells where the coefficients are.",
-    "oscillation": "The draws are the two ends between which the chain jumps: their width is the length of its steps, "
-    "not what is unknown about the coefficients.",
+    "runaway": "The draws are of weights that have run away: neither their centre nor their width tells where the "
+    "coefficients are.",
+    "oscillation": "The draws are the ends between which the chain jumps: their width is the length of its steps, not "
+    "what is unknown about the coefficients.",
     "bends": "The draws are from a posterior that the clip has bent: their centre may be further from the truth than "
     "their width says.",
     "drift": "The draws are from an approximation that was still moving when the run ended: where it was, not where it "
@@ -105,8 +104,8 @@ class Judgement:
         return DRAWS[self.reasons[0].kind] if self.settled is False else ""
 
     @property
-    def in_parts(self) -> bool:
-        """Whether intervals may be read at all: of all coefficients, or of those that no reason is about."""
+    def intervals(self) -> bool:
+        """Whether any may be shown: of all coefficients, or of those that no reason is about."""
         return self.settled is not None and all(reason.concerns for reason in self.reasons)
 
 
@@ -123,17 +122,13 @@ def judge(posterior: Released) -> Judgement:
     counted = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(posterior.draws))
     if family is None and (_is_network(posterior) or counted > FEW):
         return Judgement(None, tuple(_bends(posterior)))
-    found = [*_runaway(posterior)]
-    if not posterior.point:
-        found += _oscillation(plan)
-    found += _bends(posterior)
     if posterior.point:
-        return Judgement(None, tuple(found))
-    found += _drift(plan)
-    judged = posterior.size >= LEAST and "shape" not in plan  # which pictures have
-    if judged:
-        swings = any(reason.kind == "oscillation" for reason in found)
-        found += _chains(posterior, _columns(posterior), SMALLER if swings else further(plan))
+        return Judgement(None, (*_runaway(posterior), *_bends(posterior)))
+    swings = tuple(_oscillation(plan))
+    found = [*_runaway(posterior), *swings, *_bends(posterior), *_drift(plan)]
+    judged, columns = posterior.size >= LEAST and "shape" not in plan, _columns(posterior)  # pictures have a shape
+    if judged and np.all(np.isfinite(columns.draws)):
+        found += _chains(posterior, columns, SMALLER if swings else further(plan))
     return Judgement(False if found else True if judged else None, tuple(found))
 
 
@@ -159,15 +154,15 @@ def diagnose(draws: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
 
 
 SMALLER = "A smaller step_size would end it, or more steps, each of which is then smaller."
-WEIGHTED = "clipping='weighted' bounds every record and bends nothing"
+WEIGHTED = "clipping='weighted' bounds every record and bends nothing."
 
 
 def further(plan: Mapping[str, Any]) -> str:
     """What would take a run further."""
     if _unspent(plan):
-        return "More steps would take it further: part of the budget was left, since no step may be longer."
-    weighted = ", with clipping='weighted'," if _can_weigh(plan) else ""
-    return f"A larger budget or more records{weighted} would take it further; several chains only share the budget."
+        return "More steps would take the run further: part of the budget was left unspent."
+    more = "A larger budget or more records" + (", with clipping='weighted'," if _can_weigh(plan) else "")
+    return f"{more} would take the run further; several chains share the budget and do not help."
 
 
 def _unspent(plan: Mapping[str, Any]) -> bool:
@@ -199,15 +194,13 @@ def _runaway(posterior: Released) -> Iterable[Reason]:
     if not away.any():
         return
     worst = int(np.argmax(np.where(np.isfinite(means), means, np.inf)))
+    seen = f"the draws of {names[worst]} are not finite"
     if math.isfinite(means[worst]):
-        seen = f"{names[worst]} lies {means[worst] / scale:,.0f} prior scales from 0, more than {FURTHEST:g}"
-    else:
-        seen = f"the draws of {names[worst]} are not finite"
+        seen = f"the mean of {names[worst]} is {means[worst] / scale:.1f} prior scales from 0, above {FURTHEST:g}"
     advice = "Bounded or rescaled features would hold them; where such coefficients are believed, a wider prior."
     if _can_weigh(posterior.plan):
-        advice = f"A short clip drives weights away: {WEIGHTED}."
-    several = f"{int(away.sum())} of {len(names)} coefficients have run away" if len(names) > 1 else "It has run away"
-    yield Reason("runaway", f"{several}: {seen}.", advice)
+        advice = WEIGHTED  # a short clip drives weights away
+    yield Reason("runaway", f"Coefficients have run away ({int(away.sum())} of {len(names)}): {seen}.", advice)
 
 
 def _oscillation(plan: Mapping[str, Any]) -> Iterable[Reason]:
@@ -236,14 +229,14 @@ def _bends(posterior: Released) -> Iterable[Reason]:
         seen = f"The clip bends: gradients longer than {clip:.3g} are cut, those of badly predicted records most."
         yield Reason("bends", seen, "A longer clip would bend less; a larger budget pays for one.")
         return
-    least = f"up to {longest:.3g}" if math.isfinite(longest) else "of any length"
+    cut = f"up to {longest:.3g} long" if math.isfinite(longest) else "of any length"
     moved = (
-        "a wrong label is cut more than a right one, and coefficients come out too large"
+        "those of wrong labels more than those of right ones, and coefficients tend to come out too large"
         if family.kind == "classification"
-        else "outcomes far from their prediction pull less than they should"
+        else "and outcomes far from their prediction pull less than they should"
     )
-    advice = f"{WEIGHTED}." if _can_weigh(plan) else "A longer clip would bend less."
-    yield Reason("bends", f"The clip of {clip:.3g} bends: gradients are {least}, {moved}.", advice)
+    advice = WEIGHTED if _can_weigh(plan) else "A longer clip would bend less."
+    yield Reason("bends", f"The clip bends: gradients {cut} are cut to {clip:.3g}, {moved}.", advice)
 
 
 def _drift(plan: Mapping[str, Any]) -> Iterable[Reason]:
@@ -269,9 +262,8 @@ def _chains(posterior: Released, columns: Columns, advice: str) -> Iterable[Reas
     total = posterior.chains * posterior.size
     if total < ENOUGH:
         seen = f"There are {total} draws, and fewer than {ENOUGH} have no quantiles to speak of."
-        free = "Ask for more draws: each iterate is paid for already, and keeping it costs nothing."
-        each = "Ask for more draws, each at its price."
-        yield Reason("exploration", seen, each if posterior.plan.get("sampler") in ONCE else free, tuple(few))
+        price = ", each at its price" if posterior.plan.get("sampler") in ONCE else ": to keep more costs nothing"
+        yield Reason("exploration", seen, f"Ask for more draws{price}.", tuple(few))
         return
     worst = min(few, key=lambda name: np.nan_to_num(few[name]))
     seen = f"Of {total:,} draws, {len(few)} of {count} coefficients are worth fewer than {ENOUGH} independent ones"
@@ -280,18 +272,20 @@ def _chains(posterior: Released, columns: Columns, advice: str) -> Iterable[Reas
 
 def _parameters(posterior: Released) -> Columns:
     """As they are drawn."""
-    features, labels = posterior.plan.get("features"), posterior.plan.get("labels") or []
+    features, labels = posterior.plan.get("features"), posterior.plan.get("labels")
     names, columns = [], []
     for name, _, leaf in name_leaves(posterior.draws):
         array = np.asarray(leaf, np.float64)
         shape = array.shape[2:]
-        parts: list[str] = [name if not shape else f"{name}[{','.join(map(str, place))}]" for place in np.ndindex(shape)]
-        if name == "weights" and features and shape[:1] == (len(features),):
-            parts = list(features)
-            if len(shape) == 2:
-                called = labels if len(labels) == shape[1] else [str(k) for k in range(shape[1])]
-                parts = [f"{feature} ({label})" for feature in features for label in called]
-        names += parts
+        rows = features if name == "weights" and features and shape[:1] == (len(features),) else None
+        named = labels if labels and shape[1:] == (len(labels),) else None
+        for place in np.ndindex(shape):
+            if rows is not None and len(shape) == 1:
+                names.append(rows[place[0]])
+            elif rows is not None and named is not None:
+                names.append(f"{rows[place[0]]} ({named[place[1]]})")
+            else:
+                names.append(f"{name}{list(place) if place else ''}")
         columns.append(array.reshape(*array.shape[:2], -1))
     return Columns(names, np.concatenate(columns, axis=-1))
 
@@ -299,24 +293,18 @@ def _parameters(posterior: Released) -> Columns:
 def _columns(posterior: Released) -> Columns:
     """What is read of them: categories against the mean of their column, which goes to the intercept."""
     names, draws = _parameters(posterior)
-    features, width = posterior.plan.get("features") or [], 1
-    if _family(posterior) is None or not features or names[: len(features)] == []:
+    features = posterior.plan.get("features")
+    if not features or len(names) % len(features):
         return Columns(names, draws)
-    width = draws.shape[-1] // len(features)
-    if draws.shape[-1] != width * len(features):
-        return Columns(names, draws)
-    made = draws.reshape(*draws.shape[:2], len(features), width).copy()
-    by_column: dict[str, list[int]] = {}
+    made, by_column = draws.reshape(*draws.shape[:2], len(features), -1).copy(), {}
     for place, feature in enumerate(features):
-        column, named, _ = feature.partition("=")
-        if named:
-            by_column.setdefault(column, []).append(place)
+        if "=" in feature:
+            by_column.setdefault(feature.partition("=")[0], []).append(place)
     for places in by_column.values():
         shared = [place for place in places if not features[place].endswith(f"={MISSING}")]
-        if len(shared) < 2:
-            continue
-        mean = made[..., shared, :].mean(axis=2, keepdims=True)
-        made[..., places, :] -= mean
-        if features[-1] == "intercept":
-            made[..., -1:, :] += mean
+        if len(shared) > 1:
+            mean = made[..., shared, :].mean(axis=2, keepdims=True)
+            made[..., places, :] -= mean
+            if features[-1] == "intercept":
+                made[..., -1:, :] += mean
     return Columns(names, made.reshape(draws.shape))

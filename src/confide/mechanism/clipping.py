@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -81,17 +81,36 @@ class ClippedSum:
         """What records are cut to: the clip, less what rounding can add."""
         return self.limit.norm
 
-    def residual_threshold(self, data: tuple[jax.Array, ...], present: jax.Array | None = None) -> jax.Array | None:
+    def residual_threshold(
+        self, data: tuple[jax.Array, ...], present: jax.Array | None = None, norm: jax.Array | None = None
+    ) -> jax.Array | None:
         """limit / ||x|| of every row, which linear models need at every step: computed once.
 
         It is 1 for other models, and 0 where `present` says that the place holds no record. None: all rows are there.
+        `norm` is the limit's, where another one is to need no new program.
         """
         if math.isinf(self.clip):
             return None
-        found = self.per_example.residual_threshold(data, self.limit)
+        found = self.per_example.residual_threshold(data, self.limit.norm if norm is None else norm)
         if present is None:
             return found
         return jnp.where(present, jnp.ones(len(present), jnp.float32) if found is None else found, 0.0)
+
+    @property
+    def weighting(self) -> jax.Array | None:
+        """What weights are computed with, as an argument of the compiled program."""
+        glm = self.per_example
+        if math.isinf(self.clip) or not isinstance(glm, GLM) or glm.linear.weighting is None:
+            return None
+        own = glm.linear.weighting
+        return jnp.asarray([self.limit.norm, own.row_bound / self.limit.norm, own.typical], jnp.float32)
+
+    def weighted_by(self, numbers: jax.Array | None) -> ClippedSum:
+        """With these numbers (`weighting`) in place of its own."""
+        glm = self.per_example
+        if numbers is None or not isinstance(glm, GLM):
+            return self
+        return replace(self, per_example=replace(glm, numbers=numbers))
 
     def batch(
         self,
@@ -195,12 +214,13 @@ class GLM(PerExample):
     """A generalised linear model with one score a record: gradients are rows times residuals, and these are cut."""
 
     linear: Linear
+    numbers: jax.Array | None = None  # see `ClippedSum.weighting`
 
-    def residual_threshold(self, data: tuple[jax.Array, ...], limit: Limit) -> jax.Array:
+    def residual_threshold(self, data: tuple[jax.Array, ...], norm: Any) -> jax.Array:
         norms = row_norms(data[0])
         if self.linear.intercept:
             norms = jnp.hypot(norms, jnp.ones((), norms.dtype))
-        threshold = jnp.float32(limit.norm) / jnp.maximum(norms, TINY)
+        threshold = jnp.float32(norm) / jnp.maximum(norms, TINY)
         return jnp.minimum(threshold, jnp.finfo(jnp.float32).max)  # an infinite one would cut nothing
 
     def scores(self, position: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -222,17 +242,26 @@ class GLM(PerExample):
         Rows longer than the bound count by (bound / ||x||)^2, and ||x|| is limit / threshold.
         """
         linear, labels = self.linear, batch.arrays[1]
-        weighting = linear.weighting
-        if weighting is None or threshold is None:
+        if linear.weighting is None or threshold is None:
             return linear.residual(scores, labels)
         threshold = threshold.astype(scores.dtype)
-        found = linear.bounded(scores, labels, threshold, weighting.typical)
-        if math.isinf(weighting.row_bound):
+        _, reach, typical = self.weighting(limit)
+        found = linear.bounded(scores, labels, threshold, typical)
+        if math.isinf(linear.weighting.row_bound):
             return found
-        counts = jnp.minimum(1.0, jnp.square(threshold * (weighting.row_bound / limit.norm)))
+        counts = jnp.minimum(1.0, jnp.square(threshold * reach))
         if linear.marked is not None:
             counts = jnp.where(linear.marked(labels), 1.0, counts)
         return found * column(counts, found)
+
+    def weighting(self, limit: Limit) -> tuple[Any, Any, Any]:
+        """The limit, the norm from which on rows count less over it, and the information of a usual record."""
+        own = self.linear.weighting
+        assert own is not None
+        if self.numbers is None:
+            return limit.norm, own.row_bound / limit.norm, own.typical
+        norm, reach, typical = self.numbers
+        return norm, reach, typical
 
     def measure(self, position: jax.Array, batch: Batch, limit: Limit) -> tuple[jax.Array, jax.Array]:
         """The same, where residuals are measured before they are summed."""
@@ -280,7 +309,7 @@ class GLM(PerExample):
             return super().seen(position, batch, limit, root, key)
         inputs, scores = self.scores(position, batch)
         rows = see(inputs, root)
-        residual = self.shorten(scores, batch, limit.norm / jnp.maximum(row_norms(rows), TINY), limit)
+        residual = self.shorten(scores, batch, self.weighting(limit)[0] / jnp.maximum(row_norms(rows), TINY), limit)
         return only_finite(_outer(rows, residual), batch)
 
 
@@ -315,7 +344,7 @@ class MultinomialGLM(GLM):
         if self.linear.marked is not None:  # a mark pulls along the first score alone
             along = jnp.broadcast_to((jnp.arange(classes) == 0).astype(inputs.dtype), (len(inputs), classes))
             lengths = jnp.where(self.linear.marked(labels), row_norms(see(_outer(inputs, along), root)), lengths)
-        residual = self.shorten(scores, batch, limit.norm / jnp.maximum(lengths, TINY), limit)
+        residual = self.shorten(scores, batch, self.weighting(limit)[0] / jnp.maximum(lengths, TINY), limit)
         return only_finite(see(_outer(inputs, residual), root), batch)
 
 

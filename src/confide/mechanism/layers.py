@@ -20,6 +20,7 @@ class Prepared(NamedTuple):
     data: tuple[jax.Array, ...]
     residual_threshold: jax.Array | None  # see `ClippedSum.residual_threshold`
     limits: Any = None  # of an individual filter
+    weighting: jax.Array | None = None  # see `ClippedSum.weighting`
     known: tuple[jax.Array, ...] | None = None  # the made-up records that a witness knows, two rows of each array
 
 

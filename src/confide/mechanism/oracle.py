@@ -72,6 +72,7 @@ class Oracle(NamedTuple):
 
 def build(sums: ClippedSum, rounding: Rounding, observers: Observers, prepared: Prepared) -> Oracle:
     """The oracle of these records, for whoever observes."""
+    sums = sums.weighted_by(prepared.weighting)
     if rounding == noise.CONTRIBUTIONS:
         layer, add = rounded_contributions(sums, prepared), noise.join_noise
     else:

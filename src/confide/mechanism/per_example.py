@@ -85,7 +85,7 @@ class PerExample:
         found, finite = only_finite(self.gradients(position, batch, limit, key), batch)
         return found if root is None else see(found, root), finite
 
-    def residual_threshold(self, data: tuple[jax.Array, ...], limit: Limit) -> jax.Array | None:
+    def residual_threshold(self, data: tuple[jax.Array, ...], norm: Any) -> jax.Array | None:
         return None
 
     def total(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> Sum:

@@ -32,7 +32,7 @@ class Scale(NamedTuple):
     """Of usual records."""
 
     norm: float = 1.0  # of a row, with the constant of the intercept
-    count: float = 1.0  # of outcomes that are counts
+    outcome: float = 1.0  # of outcomes that are counts
 
 
 @dataclass(frozen=True, kw_only=True)

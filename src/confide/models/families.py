@@ -89,8 +89,11 @@ class Logistic(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 4
 
-    usual_residual = 0.5
     clip_widths = (1.0, 2.5)
+
+    @property
+    def usual_residual(self) -> float:
+        return 0.5
 
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
         """Rises with s: where it is cut it is -t or t for a wrong label, and +-t e^-|s| for a right one."""
@@ -298,7 +301,11 @@ class Poisson(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self._largest * bound**2
 
-    usual_residual, clip_widths, unknown_information = 1.0, (1.5, 3.0), True
+    clip_widths, unknown_information = (1.5, 3.0), True
+
+    @property
+    def usual_residual(self) -> float:
+        return 1.0
 
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
         return bounded_count(self.mean(_library(s).minimum(s, FURTHEST)), y, threshold, typical, 0.0)
@@ -377,7 +384,11 @@ class NegativeBinomial(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self._size * bound**2 + clip * bound
 
-    usual_residual, clip_widths, unknown_information = 1.0, (1.5, 3.0), True
+    clip_widths, unknown_information = (1.5, 3.0), True
+
+    @property
+    def usual_residual(self) -> float:
+        return 1.0
 
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
         return bounded_count(self.mean(_library(s).minimum(s, FURTHEST)), y, threshold, typical, self.dispersion)

@@ -83,6 +83,14 @@ class Sampler:
         """How many iterates are kept, where so many are asked for; None is planned."""
         return draws
 
+    def snapshots(self, steps: int) -> int | None:
+        """How many states are kept to see whether it has settled, where that is not seen from the draws."""
+        return None
+
+    def drift(self, kept: np.ndarray) -> float | None:
+        """By how much it was still moving, from what was kept (chains, snapshots, ...); None where draws tell."""
+        return None
+
     def bind(self, model: Model, data: Data, n: int, start: np.ndarray, unit: float = 1.0) -> Sampler:
         """The sampler for this model, n records of the shapes that `data` has, this start, and parameters in `unit`."""
         return self

@@ -73,6 +73,25 @@ class Variational(Descent):
             raise Refused("burn_in: dpvi keeps the q that it ends with, and draws from that: leave it out")
         return 1
 
+    def snapshots(self, steps: int) -> int | None:
+        """The mean of the third quarter of the run, and of its second half."""
+        return 2 if self.average and steps >= 4 else None
+
+    def drift(self, kept: np.ndarray) -> float | None:
+        """The most that a mean of q moved from the third quarter to the last, in standard deviations of q."""
+        assert self.family is not None
+        if kept.shape[1] < 2 or self.guide is not None:
+            return None
+        size, third, last = kept.shape[-1] // 2, kept[:, 0], kept[:, -1]
+        if self.family.name == "full-rank":
+            size = (math.isqrt(9 + 8 * kept.shape[-1]) - 3) // 2  # 2 size + size (size - 1) / 2 numbers
+        spread = np.exp(last[:, size : 2 * size])
+        if self.family.name == "full-rank":
+            below = np.zeros((len(kept), size, size))
+            below[:, *np.tril_indices(size, -1)] = last[:, 2 * size :]
+            spread = spread * np.sqrt(1 + np.sum(np.square(below), axis=2))
+        return float(np.max(2 * np.abs(last - third)[:, :size] / spread))
+
     def bind(self, model: Model, data: Data, n: int, start: np.ndarray, unit: float = 1.0) -> Variational:
         """With the family of its q."""
         if self.guide is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
@@ -155,21 +154,16 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict the target of new rows or the class of new images, with credible intervals. This costs no budget."""
-    from confide.app.runs import predictions
-    from confide.inference import summaries
+    from confide.app.runs import predictions, run_folder
 
     rows = predictions.predict(
         run, data, out, probability=probability, keep=keep or (), delimiter=delimiter, encoding=encoding
     )
+    without = predictions.without_intervals(run_folder.load(run)[0])
     if as_json:
-        print_json({"predictions": str(out), "rows": rows})
+        print_json({"predictions": str(out), "rows": rows, "intervals": not without})
     else:
-        plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))["plan"]
-        point = summaries.from_json(plan).point
-        without = "points have" if point else "one draw gives"
-        one = point or plan["chains"] * plan["draws"] == 1
-        with_them = f"; {without} no intervals" if one else f" with {probability:.0%} intervals"
-        print(f"{out}: {rows:,} predictions{with_them}.")
+        print(f"{out}: {rows:,} predictions{f'; {without}' if without else f' with {probability:.0%} intervals'}.")
 
 
 def report(

@@ -84,7 +84,7 @@ class PrivateLinear(BaseEstimator):
         records = len(design) if parameters.records is None else validation.count(records=parameters.records)
         budget = Budget(epsilon=parameters.epsilon, delta=parameters.delta, neighbours=parameters.neighbours)
         key, clip = _key(parameters), parameters.clip
-        if clip is None:
+        if clip is None and parameters.clipping == "plain":
             clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), parameters.chains)
         _warn_of_repetition(budget, parameters.ledger is not None)
         options = Fit(
@@ -110,7 +110,10 @@ class PrivateLinear(BaseEstimator):
         return weights.reshape(-1, *weights.shape[2:])
 
     def _model(self, parameters: Parameters, dimension: int, known: dict[str, Any]) -> Model:
-        return from_family(families.with_known(self._family, known), dimension, parameters.prior_scale)
+        bound = None if parameters.clipping == "plain" else math.sqrt(dimension)  # features lie in [-1, 1]
+        return from_family(
+            families.with_known(self._family, known), dimension, parameters.prior_scale, norm_bound=bound
+        )
 
     def _mean(self, X: Any) -> np.ndarray:
         """What the family predicts, averaged over the posterior."""

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 from confide import __version__
 from confide.app.report import effects, predictive
-from confide.app.report.diagnostics import of_draws
+from confide.app.report.diagnostics import Verdict, of_draws, verdict
 from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
 from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
+from confide.inference import settling
 from confide.inference.posterior import Posterior
+from confide.inference.settling import Judgement, Reason
 from confide.inference.summaries.runs import delta_warning
 from confide.models import families
 from confide.privacy.accountants import profile
@@ -82,6 +84,10 @@ class Report:
     link: str  # what the coefficients add to; empty for a network
     outcome: str | None  # what a generalised linear model predicts
     groups: list[Group]
+    settled: bool | None  # whether quantiles of the draws are intervals; None where that cannot be told
+    reasons: list[Reason]  # why not
+    what: str  # what the draws are instead; empty where they are what they should be
+    verdict: Verdict  # on the sampler
     checked: bool  # whether the draws say how well the sampler did
     plan: dict[str, Any]
     diagnostics: list[str]
@@ -116,16 +122,17 @@ def gather(
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     family = families.BY_NAME.get(plan["model"])
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
-    groups = list(effects.groups(posterior, schema))
-    warnings, diagnostics = of_draws(posterior, groups)
-    by_predictions = False
-    if isinstance(schema, Pictures) and not posterior.point:
-        by_predictions = True
+    judged = settling.judge(posterior)
+    groups = list(effects.groups(posterior, schema, judged))
+    warnings, diagnostics = of_draws(posterior, groups, judged)
+    by_predictions = isinstance(schema, Pictures) and not posterior.point
+    if isinstance(schema, Pictures) and by_predictions:
         worries, sentences = predictive.diagnostics(posterior, schema)
         warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
     audited = _audits(posterior, priced, audit, made_up)
+    predicted = by_predictions and posterior.size >= settling.LEAST
     return Report(
-        title=f"A private posterior for {schema.target}",
+        title=_title(schema.target, judged, groups),
         target=schema.target,
         version=__version__,
         epsilon=guarantee.epsilon,
@@ -134,10 +141,7 @@ def gather(
         success=priced.attack_success(),
         factor=math.exp(min(guarantee.epsilon, 700.0)),
         odds=[Odds(prior, _after(prior, loss)) for prior in PRIORS],
-        found=[
-            Found(rate, 1 - float(miss))
-            for rate, miss in zip(FALSE_ALARMS, priced.trade_off(FALSE_ALARMS), strict=True)
-        ],
+        found=[Found(*each) for each in zip(FALSE_ALARMS, (1 - priced.trade_off(FALSE_ALARMS)).tolist(), strict=True)],
         promise=list(guarantee.promise()),
         risk=delta_warning(guarantee, plan["records"]),
         assumptions=list(guarantee.assumptions),
@@ -145,7 +149,11 @@ def gather(
         link="" if family is None else family.effect,
         outcome=None if family is None else family.outcome,
         groups=groups,
-        checked=bool(groups) or (by_predictions and posterior.size >= 4),
+        settled=judged.settled,
+        reasons=list(judged.reasons),
+        what=judged.draws,
+        verdict=verdict(judged, groups, warnings, predicted),
+        checked=bool(groups) or predicted,
         plan=plan,
         diagnostics=diagnostics,
         warnings=warnings,
@@ -159,6 +167,11 @@ def gather(
         confidential=evaluated_on == "held-out" or audit is not None,
         classification=bool(schema.column(schema.target).labels),
     )
+
+
+def _title(target: str, judged: Judgement, groups: list[Group]) -> str:
+    unread = judged.settled is False and not any(effect.interval for group in groups for effect in group.effects)
+    return f"{'Private draws' if unread else 'A private posterior'} for {target}"
 
 
 def _audits(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,11 +9,9 @@ import numpy as np
 
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
-from confide.inference.posterior import Posterior, load_arviz
+from confide.inference.posterior import Posterior
+from confide.inference.settling import AGREED, ENOUGH, Judgement, diagnose
 from confide.models import families
-
-ENOUGH = 20  # effective draws: the mean is then known to a quarter of a standard deviation, the width to a sixth
-AGREED = 1.1  # R-hat
 
 
 class Effect(NamedTuple):
@@ -31,10 +28,11 @@ class Effect(NamedTuple):
     above_zero: float  # posterior probability
     effective: float  # sample size
     r_hat: float | None
+    interval: bool = True  # whether low and high are one; quantiles of the draws alone otherwise
 
     @property
     def settled(self) -> bool:
-        return self.effective >= ENOUGH and (self.r_hat is None or self.r_hat <= AGREED)
+        return self.sd > 0 and self.effective >= ENOUGH and (self.r_hat is None or self.r_hat <= AGREED)
 
 
 class Group(NamedTuple):
@@ -44,7 +42,7 @@ class Group(NamedTuple):
     effects: list[Effect]
 
 
-def groups(posterior: Posterior, schema: Schema | Pictures) -> Iterator[Group]:
+def groups(posterior: Posterior, schema: Schema | Pictures, judged: Judgement) -> Iterator[Group]:
     if posterior.plan["model"] not in families.BY_NAME or isinstance(schema, Pictures):
         return  # weights of a network, or of single pixels, mean nothing one by one
     weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
@@ -54,7 +52,8 @@ def groups(posterior: Posterior, schema: Schema | Pictures) -> Iterator[Group]:
         effective, r_hat = diagnose(own)
         meanings = [_meaning(schema, feature) for feature in schema.features]
         rows = zip(schema.features, meanings, np.moveaxis(own, -1, 0), effective, r_hat, strict=True)
-        yield Group(label, [_effect(*row) for row in rows])
+        made = [_effect(*row) for row in rows]
+        yield Group(label, [each._replace(interval=judged.intervals and each.settled) for each in made])
 
 
 def _differences(posterior: Posterior, schema: Schema, weights: np.ndarray) -> np.ndarray:
@@ -81,20 +80,6 @@ def _differences(posterior: Posterior, schema: Schema, weights: np.ndarray) -> n
         made *= (target.high - target.low) / 2
         made[..., -1] += (target.high + target.low) / 2
     return made
-
-
-def diagnose(draws: np.ndarray) -> tuple[np.ndarray, list[float | None]]:
-    """Effective sample size and R-hat of every column of draws (chains, draws, columns), by ArviZ."""
-    columns = draws.shape[-1]
-    if draws.shape[1] < 4:
-        return np.full(columns, math.nan), [None] * columns
-    arviz = load_arviz()
-    data = arviz.convert_to_dataset({"x": draws})
-    effective = np.atleast_1d(arviz.ess(data)["x"].values)
-    if draws.shape[0] < 2:
-        return effective, [None] * columns
-    found = np.atleast_1d(arviz.rhat(data)["x"].values)
-    return effective, [float(value) if math.isfinite(value) else None for value in found]
 
 
 def _effect(name: str, meaning: str, draws: np.ndarray, effective: float, r_hat: float | None) -> Effect:

@@ -9,6 +9,7 @@ from typing import Any
 from confide.app.report import figures
 from confide.app.report.content import Report
 from confide.app.report.effects import Effect
+from confide.inference.settling import Reason
 
 
 def render(report: Report) -> str:
@@ -26,6 +27,8 @@ def render(report: Report) -> str:
         r=report,
         style=style,
         axes=[axis(group.effects) for group in report.groups],
+        banded=any(effect.interval for group in report.groups for effect in group.effects),
+        reasons=_by_advice(report.reasons),
         ordered=[sorted(group.effects, key=_importance, reverse=True) for group in report.groups],
         curves=[figures.curve(shown) for shown in report.evidence],
         histograms=[
@@ -36,11 +39,12 @@ def render(report: Report) -> str:
 
 
 def axis(effects: list[Effect]) -> dict[str, Any]:
-    """The ends of a scale that holds every interval, and zero; and round places on it."""
+    """The ends of a scale that holds every interval, or every centre where there is none, and zero; round places."""
     shown = [effect for effect in effects if effect.name != "intercept"] or effects
-    low = min(0.0, *(effect.low for effect in shown), 0.0)
-    high = max(0.0, *(effect.high for effect in shown), 0.0)
-    return scale(low, high)
+    shown = [effect for effect in shown if effect.interval] or shown
+    ends = [end for effect in shown for end in ((effect.low, effect.high) if effect.interval else (effect.mean,))]
+    known = [end for end in ends if math.isfinite(end)]
+    return scale(min(0.0, *known, 0.0), max(0.0, *known, 0.0))
 
 
 def scale(low: float, high: float) -> dict[str, Any]:
@@ -82,6 +86,15 @@ def tick(value: float) -> str:
     return f"{round(value, 9) + 0.0:g}".replace("-", "−")  # noqa: RUF001
 
 
-def _importance(effect: Effect) -> float:
-    """How far from zero, in standard deviations; the intercept goes last."""
-    return -1.0 if effect.name == "intercept" else abs(effect.mean) / max(effect.sd, 1e-12)
+def _importance(effect: Effect) -> tuple[bool, bool, float]:
+    """How far from zero, in standard deviations; then, by size, those without an interval; the intercept goes last."""
+    size = abs(effect.mean) / (max(effect.sd, 1e-12) if effect.interval else 1.0)
+    return effect.name != "intercept", effect.interval, size
+
+
+def _by_advice(reasons: list[Reason]) -> list[tuple[str, str]]:
+    """What was seen, and what would help: each advice once."""
+    seen: dict[str, list[str]] = {}
+    for reason in reasons:
+        seen.setdefault(reason.advice, []).append(reason.sentence)
+    return [(" ".join(sentences), advice) for advice, sentences in seen.items()]

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.app.report.effects import AGREED, ENOUGH, diagnose
 from confide.data.image_schema import Pictures
 from confide.inference.posterior import Posterior
+from confide.inference.settling import AGREED, ENOUGH, diagnose, further
 
 MADE_UP = 8  # images that nobody has
 TOGETHER = 16  # draws that predict at a time
 
 
 def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], list[str]]:
-    """(what a reader must know before reading intervals, what else is to be said)"""
+    """(what a reader must know before reading probabilities, what else is to be said)"""
     effective, ratios = diagnose(predict_images(posterior, pictures))
     known = effective[np.isfinite(effective)]
     if not known.size:
@@ -26,19 +26,19 @@ def diagnostics(posterior: Posterior, pictures: Pictures) -> tuple[list[str], li
     total, median, warnings = posterior.chains * posterior.size, float(np.median(known)), []
     sentences = [
         f"Of {total:,} draws, what they predict for {MADE_UP} made-up images is worth {median:,.0f} independent ones "
-        f"at the median and {known.min():,.0f} at the least. A longer run needs a larger budget or a smaller clip, "
-        "not more steps."
+        f"at the median and {known.min():,.0f} at the least."
     ]
     if median < ENOUGH:
+        more = "Ask for more draws: to keep more costs nothing." if total < ENOUGH else further(posterior.plan)
         warnings.append(
-            "What is predicted has not been explored within the budget: the intervals of probabilities are too narrow, "
-            "since draws of one chain show little of what it has not learnt."
+            "What is predicted has not been explored: quantiles of its probabilities are where the chain was, and no "
+            f"intervals. {more}"
         )
     if found := [ratio for ratio in ratios if ratio is not None]:
         worst = max(found)
         sentences.append(f"R-hat of these over {posterior.chains} chains is at most {worst:.2f}; up to {AGREED} agree.")
         if worst > AGREED:
-            warnings.append("The chains do not agree on what they predict: the budget did not suffice to learn it.")
+            warnings.append(f"The chains do not agree on what they predict. {further(posterior.plan)}")
     return warnings, sentences
 
 

@@ -180,9 +180,19 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
             build_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip, why
         )
     model, clip = build_model(described, request), request.clip
-    if clip is None:
+    if model.family is not None and request.clipping != "plain":
+        model = replace_bound(model, described.bound)
+    elif clip is None:
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
     return Choice(model, _build_sampler(name, request), clip, why)
+
+
+def replace_bound(model: Model, bound: float) -> Model:
+    """A linear model that knows how long rows can be: of its constant, if it has an intercept, it knows by itself."""
+    assert model.family is not None
+    assert model.settings is not None
+    kept = {name: model.settings[name] for name in ("dimension", "prior_scale", "prior", "intercept")}
+    return from_family(model.family, **kept, norm_bound=bound)
 
 
 def affordable_scale(mu: float, bound: float) -> float:

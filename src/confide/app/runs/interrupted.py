@@ -81,7 +81,8 @@ def _load_request(out: Path) -> dict[str, Any]:
             raise Refused(
                 f"{str(folder)!r} can be read by others, and so can its key: discard the run and start afresh"
             )
-        return json.loads((folder / run_folder.REQUEST).read_text())
+        asked = json.loads((folder / run_folder.REQUEST).read_text())
+        return {"clipping": "plain"} | asked  # as all runs of before there was another one
     except FileNotFoundError:
         if not folder.exists():
             raise _none_waits(out) from None

@@ -39,8 +39,8 @@ def predict(
 ) -> int:
     """Write a prediction for every row of a table, or every image: how many there are.
 
-    A row that would count as absent in a fit gets no prediction, and one draw gives no intervals. The columns in
-    `keep`, such as an identifier, go along.
+    A row that would count as absent in a fit gets no prediction. One draw gives no intervals, nor do draws that have
+    not settled: see `without_intervals`. The columns in `keep`, such as an identifier, go along.
     """
     validation.probability(probability=probability)
     path, count = Path(out), 0
@@ -49,11 +49,12 @@ def predict(
     if run_folder.lies_in(path, Path(folder)):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: predictions of people may not")
     posterior, described = run_folder.load(folder)
+    level = None if without_intervals(posterior) else probability
     if isinstance(described, Pictures):
         run_records.tables_alone(delimiter, encoding, keep)
-        found = _of_pictures(posterior, described, Path(data), probability)
+        found = _of_pictures(posterior, described, Path(data), level)
     else:
-        found = _predict_rows(posterior, described, tables.open_table(data, delimiter, encoding), probability, keep)
+        found = _predict_rows(posterior, described, tables.open_table(data, delimiter, encoding), level, keep)
     with atomic_files.write_text(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         for row in found:
@@ -62,8 +63,17 @@ def predict(
     return count - 1
 
 
+def without_intervals(posterior: Posterior) -> str:
+    """Why predictions have no intervals; empty where they have."""
+    if posterior.point:
+        return "points have no intervals"
+    if posterior.chains * posterior.size == 1:
+        return "one draw gives no intervals"
+    return "the draws have not settled, and give no intervals" if posterior.settled is False else ""
+
+
 def _predict_rows(
-    posterior: Posterior, described: Schema, table: tables.Table, probability: float, keep: Sequence[str]
+    posterior: Posterior, described: Schema, table: tables.Table, probability: float | None, keep: Sequence[str]
 ) -> Iterator[list[Any]]:
     """The header, then a row for each row of the table."""
     target = described.column(described.target)
@@ -78,7 +88,9 @@ def _predict_rows(
             yield [line, *(piece.columns[name][i] for name in keep), *own]
 
 
-def _of_pictures(posterior: Posterior, described: Pictures, data: Path, probability: float) -> Iterator[list[Any]]:
+def _of_pictures(
+    posterior: Posterior, described: Pictures, data: Path, probability: float | None
+) -> Iterator[list[Any]]:
     """The header, then a row for each image."""
     target, found = described.column(described.target), image_files.encode(described, data, labelled=False)
     yield [found.place, *_names(target)]
@@ -95,9 +107,8 @@ def _names(target: Column) -> list[str]:
     return [f"predicted {target.name}", *own]
 
 
-def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float) -> list[list[Any]]:
-    several = posterior.chains * posterior.size > 1 and not posterior.point
-    interval = posterior.interval(x, probability) if several else None
+def _rows_of(posterior: Posterior, target: Column, x: np.ndarray, probability: float | None) -> list[list[Any]]:
+    interval = None if probability is None else posterior.interval(x, probability)
     if not target.labels:
         back = _back(target, count=families.outcome(posterior.plan["model"]) == "count")
         columns = [back(posterior.predict(x))]
@@ -201,6 +212,8 @@ def _evaluate_numbers(posterior: Posterior, target: Column, x: np.ndarray, y: np
         remark = "The intervals hold more than they say: the noise scale is too large (--noise-scale)."
     elif not count and bins[0].high < bins[0].said:
         remark = "The intervals hold less than they say: the noise scale is too small (--noise-scale)."
+    if remark and posterior.settled is False:
+        remark = "The draws have not settled: their quantiles are no intervals, and tell nothing of the noise scale."
     return Evaluation(len(y), scores, bins, remark)
 
 

@@ -58,4 +58,4 @@ class Plan(NamedTuple):
     postprocess: Callable[[np.ndarray, Any], np.ndarray] | None = (
         None  # (what was kept, source) -> draws, where they differ
     )
-    describe: Callable[[RunSummary], RunSummary] | None = None  # with what is known once it has run
+    describe: Callable[[RunSummary, np.ndarray], RunSummary] | None = None  # with what is known of it and what it kept

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -30,7 +31,7 @@ from jax.flatten_util import ravel_pytree
 from confide import validation
 from confide.inference.loop import Job
 from confide.inference.options import Options, RunSettings
-from confide.mechanism import noise
+from confide.mechanism import batches, noise
 from confide.mechanism.canaries import Planted
 from confide.mechanism.clipping import clipped_sum, whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters
@@ -38,22 +39,25 @@ from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records
 from confide.models.model import Model
 from confide.models.tracing import check_likelihood, unraveller
-from confide.privacy import calibration
+from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
-from confide.privacy.extra_accounts import accounts
+from confide.privacy.extra_accounts import Accounts, accounts
 from confide.samplers import Sampler
 from confide.samplers.descent import DRIFT
 from confide.samplers.sampler import LARGEST
 from confide.validation import Refused
 
 BATCH_SIZE = 256
+INDIVIDUAL_STEPS = 5000
 STEPS = 10_000
 DRAWS = 1000
 KEPT = 2**23  # numbers in the draws of all chains, as planned for models with many parameters
 FEWEST = 10  # draws that are planned of them all the same
+TRAIL, TRAIL_NUMBERS = 256, 2**22  # last iterates that are looked at one by one, and numbers in them
 CLIP = 3.0  # times mu
 USUAL = 1.5  # clip of optimisers; chosen on Adult
 SMALLEST = 1e-12  # clip
+LEAST_FAILURE = 1e-99  # what a chance of overflow below it is rounded up to: a smaller delta would be refused
 SETTLED = 160  # half the diffusion time in which the directions that the data speaks about settle
 
 
@@ -139,6 +143,45 @@ def _thinning(steps: int, draws: int | None, burn_in: int | None, most: int) -> 
     return steps - wanted * thin, thin
 
 
+def check_accounts(model: Model, budget: Budget, options: Options, n: int) -> Options:
+    """What the accounts ask for; refused where they cannot be kept."""
+    kept = accounts(options.account)
+    if kept != Accounts() and model.layered is not None and model.layered.dropout:
+        raise Refused("account: a network with dropout keeps the account of 'dp' alone: leave one of them out")
+    if kept.bayesian and budget.neighbours != "add-remove":
+        raise Refused("account 'bayesian' is for add-remove neighbours: leave it out, or take them")
+    if kept.individual is None:
+        return options
+    return replace(  # everyone's norm is computed at every step, so that full batches are hardly dearer
+        options,
+        batch_size=n if options.batch_size is None else options.batch_size,
+        steps=INDIVIDUAL_STEPS if options.steps is None else options.steps,
+    )
+
+
+def reserve_places(
+    parameters: MechanismParameters, steps: int, chains: int, budget: Budget
+) -> tuple[int | None, events.Release | None]:
+    """Places for a batch, and what it costs one chain that they may not do; None for full batches."""
+    q = parameters.sampling_probability
+    if q == 1:
+        return None, None
+    buffer = whole_chunks(batches.fitting_buffer(parameters.rows, q, steps * chains, budget.delta))
+    overflow = batches.overflow(parameters.rows, q, buffer, steps)
+    if overflow == 0:
+        return buffer, None
+    return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
+
+
+def check_grid(rows: int, multiplier: float) -> None:
+    """Sums of so many records are whole numbers of grid steps that can be counted; refused where they are not."""
+    if rows > multiplier * noise.FURTHEST / noise.GRID:
+        raise Refused(
+            f"noise of {multiplier:.2g} times the clip is too little for sums of up to {rows} records, which its grid "
+            "cannot count: raise the noise, by a smaller epsilon or step size, or take smaller batches"
+        )
+
+
 def build_job(
     setup: RunSetup,
     data: tuple[np.ndarray, ...],
@@ -146,6 +189,7 @@ def build_job(
     buffer: int | None,
     microbatch: int | None,
     observers: Observers | None = None,
+    trail: bool = False,
 ) -> Job:
     parameters, typical = setup.parameters, 0
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
@@ -169,6 +213,7 @@ def build_job(
         thin=setup.thin,
         buffer=buffer,
         observers=observers or Observers(),
+        trail=min(TRAIL, setup.steps, TRAIL_NUMBERS // parameters.dimension) if trail else 0,
     )
 
 

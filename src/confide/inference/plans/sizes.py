@@ -21,8 +21,8 @@ bound is far from the stability limit, where the chain's spread would be off by 
 curvature to the bound. No more than `MOST` steps are planned; then steps are as long as the inverse of the bound, and
 after that the clip rises, so that the budget is spent on something.
 
-**Batches.** A Poisson batch of share q adds noise of c^2 v (1 - q) / q to the mean score in a direction that has share v
-of the variance, beside 2 / step of the sampler's own. With q = step c^2 that heats the direction with half of the
+**Batches.** A Poisson batch of share q adds noise of c^2 v (1 - q) / q to the mean score in a direction that has share
+v of the variance, beside 2 / step of the sampler's own. With q = step c^2 that heats the direction with half of the
 variance by a quarter, and a usual one by 1 / (2 d). A pass over the records costs time, so that steps are fewer where
 all of them would take more than `WORK` multiplications.
 """
@@ -30,20 +30,21 @@ all of them would take more than `WORK` multiplications.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
-from confide.mechanism.scale import Scale
+from confide.inference.options import Options
 from confide.models.family import Family
 from confide.samplers import Sampler
 
 KAPPA = 2.0
-SETTLED = 400.0  # times that the usual direction relaxes where the budget is rich
+SETTLED = 1000.0  # times that the usual direction relaxes where the budget is rich
 REACH = 1.25  # usual norms: longer rows count less
 GENTLE = 0.25
 FEWEST, MOST = 200, 20_000
 SMALLEST_BATCH = 256
 WORK = 1e10
-OPTIMISER_STEPS = 10_000
+OPTIMISER_STEPS, OPTIMISER_BATCH = 10_000, 1000
 
 
 class Sizes(NamedTuple):
@@ -60,51 +61,52 @@ def plan_sizes(
     n: int,
     dimension: int,
     mu: float,
-    chains: int,
-    steps: int | None,
-    batch_size: int | None,
-    clip: float | None = None,
+    options: Options,
 ) -> Sizes:
     """For a budget of mu in Gaussian differential privacy; what is given stays."""
     length, (short, long) = family.usual_residual, family.clip_widths
+    steps, batch_size, chains = options.steps, options.batch_size, options.chains
     strength = n * mu**2  # records times the square of what one of them may reveal
     found = short / (1 + KAPPA * dimension / strength)
     found = min(long, max(found, 2 * strength / chains / (dimension * SETTLED)))
     if sampler.optimises:
         steps = OPTIMISER_STEPS if steps is None else steps
-        return Sizes(clip or found, steps, min(n, SMALLEST_BATCH) if batch_size is None else batch_size)
+        return Sizes(found, steps, min(n, OPTIMISER_BATCH) if batch_size is None else batch_size)
 
-    def gentle_steps(clip: float) -> float:
-        """How many steps as long as the inverse of the curvature's bound the budget pays for."""
-        time = 2 * sampler.temperature * strength / chains / (clip * length) ** 2
-        return time * family.weighted_smoothness(REACH, clip * length)
+    def time(clip: float) -> float:
+        """That the budget pays for."""
+        return 2 * sampler.temperature * strength / chains / (clip * length) ** 2
+
+    def curvature(clip: float) -> float:
+        return family.weighted_smoothness(REACH, clip * length)
 
     def batch(clip: float, steps: int) -> int:
         if batch_size is not None:
             return batch_size
-        step = 2 * strength / chains / (clip * length) ** 2 / steps
-        share = min(step, 1 / family.weighted_smoothness(REACH, clip * length)) * (min(clip, 1.0) * length) ** 2
-        wanted = math.ceil(n * share)
+        step = min(time(clip) / steps, 1 / curvature(clip))
+        wanted = math.ceil(n * step * (min(clip, 1.0) * length) ** 2)
         return n if 2 * wanted > n else max(wanted, min(n, SMALLEST_BATCH))
 
-    most = MOST if steps is None else steps
-    for _ in range(3 if steps is None else 1):
-        if clip is None and gentle_steps(found) > most:
-            found = _lengthen(gentle_steps, found, long, most)
-        planned = max(FEWEST, min(most, math.ceil(gentle_steps(clip or found) / GENTLE))) if steps is None else steps
-        size = batch(clip or found, planned)
-        if planned * size * dimension <= WORK:
-            break
-        most = max(FEWEST, int(WORK / (size * dimension)))
-    return Sizes(clip or found, planned, size)
+    def size(most: int) -> Sizes:
+        """With no more steps than these."""
+        clip = lengthen(lambda clip: time(clip) * curvature(clip), found, long, most)
+        planned = max(min(FEWEST, most), min(most, math.ceil(time(clip) * curvature(clip) / GENTLE)))
+        planned = planned if steps is None else steps
+        return Sizes(clip, planned, batch(clip, planned))
+
+    sized = size(MOST if steps is None else steps)
+    for _ in range(2):
+        if steps is None and sized.steps * sized.batch_size * dimension > WORK:
+            sized = size(max(FEWEST, int(WORK / (sized.batch_size * dimension))))
+    return sized
 
 
-def _lengthen(gentle_steps, clip: float, longest: float, most: int) -> float:  # noqa: ANN001
-    """The clip from which on so many steps are enough."""
-    if gentle_steps(longest) > most:
-        return longest
+def lengthen(needed: Callable[[float], float], clip: float, longest: float, most: int) -> float:
+    """The clip from which on so many of the longest steps are enough, if there is one up to the longest clip."""
+    if needed(clip) <= most:
+        return clip
     low, high = clip, longest
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if gentle_steps(middle) > most else (low, middle)
+        low, high = (middle, high) if needed(middle) > most else (low, middle)
     return high

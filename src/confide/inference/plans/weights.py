@@ -9,7 +9,7 @@ sizes and the noise itself follow the scale.
 |-------|------|----------------------|--------|
 | nothing | planned, times the scale | 1.25 usual norms, or the declared bound | the scale |
 | clip | as given; steps are no longer than is stable | the same | the scale |
-| step_size | the longest that the budget pays for | where the step would not be stable, or the declared bound | nothing |
+| step_size | the longest that is paid for | where the step would not be stable, or the declared bound | nothing |
 
 Nothing is bought either where another account than "dp" is kept, which does not see it, or after the first draw of a
 hybrid. A clip that is not given is then planned from the declared bound, or as for any other model.
@@ -32,8 +32,8 @@ from confide.mechanism.kernel import MechanismParameters
 from confide.mechanism.scale import Scale, ScaleRelease
 from confide.models.family import Family
 from confide.models.model import Model, Weighting
-from confide.privacy.budget import Budget
 from confide.privacy import calibration
+from confide.privacy.budget import Budget
 from confide.samplers import Sampler
 from confide.validation import Refused
 
@@ -72,9 +72,7 @@ def plan_weights(
     assert linear is not None
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
     mu = 1 / multiplier
-    sizes = plan_sizes(
-        family, sampler, n, dimension, mu, options.chains, options.steps, options.batch_size
-    )
+    sizes = plan_sizes(family, sampler, n, dimension, mu, options)
     bound = linear.norm_bound
     if bound is not None and linear.intercept:
         bound = math.hypot(bound, 1.0)
@@ -100,7 +98,7 @@ def typical_information(family: Family, scale: Scale) -> float:
     """Of a usual record, where the family does not know it by itself."""
     if not family.unknown_information:
         return 1.0
-    score = math.log(max(scale.count, LEAST_INFORMATION))
+    score = math.log(max(scale.outcome, LEAST_INFORMATION))
     return max(float(family.information(np.array([score]))[0]), LEAST_INFORMATION)
 
 

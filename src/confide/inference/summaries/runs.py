@@ -139,6 +139,7 @@ class Steps(RunSummary):
     typical: float | None = None  # information of a usual record, by which counts are weighted
     scale: Mapping[str, Any] | None = None  # of the records, where it is bought; once it is, what was found
     lag_one: float | None = None  # least correlation of consecutive iterates, over all parameters
+    drift: float | None = None  # of a q: how far it still moved, in its standard deviations
 
     def sizes(self) -> str:
         falling = "" if self.last_step_size == self.step_size else f" falling to {self.last_step_size:.4g}"
@@ -211,9 +212,7 @@ class SamplerSummary(Steps):
 
     def unspent(self) -> str:
         if self.clipping is not None:
-            return (
-                "; hardly any score is cut, and no step may be longer: the rest would buy more time alone, by more steps"
-            )
+            return "; hardly any score is cut, and no step may be longer: the rest would buy more time, by more steps"
         return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"
 
     def remarks(self) -> list[str]:

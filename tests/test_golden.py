@@ -164,6 +164,8 @@ def test_a_table_goes_on_to_the_same_draws(tmp_path):
     draws, written = (confide.Posterior.load(home / "run").draws for home in (tmp_path, stored))
     same(draws, written | {"processor": (stored / "processor").read_text()})
     for name in ("plan.json", "guarantee.json"):
-        assert json.loads((tmp_path / "run" / name).read_text()) == json.loads((stored / "run" / name).read_text())
+        found = json.loads((tmp_path / "run" / name).read_text())
+        found.get("plan", found).pop("lag_one", None)  # which no run had then
+        assert found == json.loads((stored / "run" / name).read_text())
     for home in (tmp_path, stored):
         assert golden_cases.command(tmp_path, "verify", str(home / "run")).returncode == 0

@@ -120,6 +120,7 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "data.schema": "what a schema may say, and how it is read and written: one page for who writes a schema",
     "inference.baselines.pate.pate": "a public signature of twenty lines",
     "inference.loop": TOGETHER,
+    "mechanism.clipping": "how a record is shortened, by its own length or by weights, is one way to read",
     "models.families": "all families in one place, so that they can be compared",
     "privacy.accountants.bayesian_costs.setting()": "the settings of bayesian_epsilon, each checked where it stands",
 }

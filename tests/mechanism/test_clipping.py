@@ -199,9 +199,9 @@ def test_a_record_contributes_the_same_bits_wherever_it_stands(rows, d):
     total = clipped_sum(model, 1.0, ravel_pytree({"weights": jnp.zeros(d)})[1], rows)
     data = (jnp.asarray(x), jnp.zeros(rows, jnp.float32))
     position = jnp.asarray(rng.normal(size=d), jnp.float32)
-    found = jax.jit(lambda data: total.per_example.residuals(position, total.batch(data, None, jnp.arange(rows)), total.limit)[1])(
-        data
-    )
+    found = jax.jit(
+        lambda data: total.per_example.residuals(position, total.batch(data, None, jnp.arange(rows)), total.limit)[1]
+    )(data)
     assert np.unique(np.asarray(found)).size == 1
 
 

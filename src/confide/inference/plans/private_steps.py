@@ -34,7 +34,6 @@ from confide.inference.plans.run_setup import (
     run_setup,
 )
 from confide.inference.plans.scaled_job import ScaledJob
-from confide.inference.plans.sizes import REACH
 from confide.inference.plans.weights import Weights
 from confide.mechanism import noise
 from confide.mechanism.canaries import LONGEST, Planted
@@ -42,7 +41,6 @@ from confide.mechanism.canary_scores import CanaryTest
 from confide.mechanism.kernel import Kernel, MechanismParameters, noise_multipliers, rounding_loss
 from confide.mechanism.oracle import Observers
 from confide.mechanism.scale import Scale
-from confide.models import convexity
 from confide.models.inputs import Records
 from confide.models.model import Model, Weighting
 from confide.models.tracing import unraveller
@@ -140,7 +138,7 @@ def _draft(asked: Asked) -> Draft:
     options, model = asked.options, asked.model
     steps = validation.count(steps=STEPS if options.steps is None else options.steps)
     setup = run_setup(model, asked.records, options, _clip(asked, steps, found), asked.key, asked.planted)
-    parameters, curved = _bound_curvature(setup, found, options.clip is not None)
+    parameters, curved = weights.bound_curvature(setup, found, options.clip is not None)
     buffer, overflow = reserve_places(parameters, steps, options.chains, budget)
     reserved = 0.0 if overflow is None else overflow.parts(budget.neighbours).failure
     left = replace(budget, delta=budget.delta - options.chains * reserved)
@@ -177,32 +175,6 @@ def _clip(asked: Asked, steps: int, found: Weights | None) -> float:
     return choose_clip(asked.budget, asked.sampler, options, steps, asked.records.number)
 
 
-def _bound_curvature(setup: RunSetup, found: Weights | None, given: bool) -> tuple[MechanismParameters, float]:
-    """With a bound of the curvature where the rows have one, and the curvature of the prior."""
-    model, parameters = setup.model, setup.parameters
-    if found is None and (model.family is None or model.linear is None or model.linear.norm_bound is None):
-        return parameters, 0.0
-    prior = weights.prior_curvature(parameters, setup.initial_positions[0])
-    if found is not None:
-        unit = (model.settings or {}).get("prior_scale", 1.0)
-        return _bound_weighted(replace(parameters, weighted=True, unit=unit), found, prior, given), prior
-    assert model.family is not None
-    smooth = model.family.smoothness(convexity.longest(model), parameters.clip)
-    if math.isinf(smooth):
-        return parameters, prior
-    return replace(parameters, curvature=smooth + prior / parameters.n), prior
-
-
-def _bound_weighted(parameters: MechanismParameters, found: Weights, prior: float, given: bool) -> MechanismParameters:
-    """Where rows, or rows and clip in units of their own, have a bound. The prior has no such units."""
-    bought = found.release is not None
-    bound = REACH if bought else found.row_bound
-    if bound is None or math.isinf(bound) or (bought and given):
-        return parameters
-    steepest = found.family.weighted_smoothness(bound, parameters.clip)
-    return replace(parameters, curvature=steepest if bought else steepest + prior / parameters.n)
-
-
 def _typical(model: Model) -> float:
     assert model.linear is not None
     return 1.0 if model.linear.weighting is None else model.linear.weighting.typical
@@ -219,7 +191,7 @@ def _calibrate(draft: Draft) -> Calibrated:
         whole = replace(parameters, clip=1.0)  # the longest clip that the budget pays for
         clip = math.sqrt(_spare(sampler, whole, sizes, draft)) * (1 - 1e-9)
         parameters = replace(parameters, clip=check_clip(clip))
-        parameters = _bound_weighted(parameters, draft.weights, draft.prior_curvature, given=False)
+        parameters = weights.bound_weighted(parameters, draft.weights, draft.prior_curvature, given=False)
     wanted = accounts(asked.options.account).individual
     if wanted is not None:
         share = individual.share(

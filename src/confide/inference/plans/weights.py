@@ -27,9 +27,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.inference.options import Options
+from confide.inference.plans.run_setup import RunSetup
 from confide.inference.plans.sizes import REACH, Sizes, plan_sizes
 from confide.mechanism.kernel import MechanismParameters
 from confide.mechanism.scale import Scale, ScaleRelease
+from confide.models import convexity
 from confide.models.family import Family
 from confide.models.model import Model, Weighting
 from confide.privacy import calibration
@@ -86,6 +88,32 @@ def plan_weights(
         noise_multiplier=multiplier / math.sqrt(share), intercept=linear.intercept, counts=counts, norm_bound=bound
     )
     return Weights(family, sizes, release, None)
+
+
+def bound_curvature(setup: RunSetup, found: Weights | None, given: bool) -> tuple[MechanismParameters, float]:
+    """With a bound of the curvature where the rows have one, and the curvature of the prior."""
+    model, parameters = setup.model, setup.parameters
+    if found is None and (model.family is None or model.linear is None or model.linear.norm_bound is None):
+        return parameters, 0.0
+    prior = prior_curvature(parameters, setup.initial_positions[0])
+    if found is not None:
+        unit = (model.settings or {}).get("prior_scale", 1.0)
+        return bound_weighted(replace(parameters, weighted=True, unit=unit), found, prior, given), prior
+    assert model.family is not None
+    smooth = model.family.smoothness(convexity.longest(model), parameters.clip)
+    if math.isinf(smooth):
+        return parameters, prior
+    return replace(parameters, curvature=smooth + prior / parameters.n), prior
+
+
+def bound_weighted(parameters: MechanismParameters, found: Weights, prior: float, given: bool) -> MechanismParameters:
+    """Where rows, or rows and clip in units of their own, have a bound. The prior has no such units."""
+    bought = found.release is not None
+    bound = REACH if bought else found.row_bound
+    if bound is None or math.isinf(bound) or (bought and given):
+        return parameters
+    steepest = found.family.weighted_smoothness(bound, parameters.clip)
+    return replace(parameters, curvature=steepest if bought else steepest + prior / parameters.n)
 
 
 def weigh(model: Model, row_bound: float, typical: float = 1.0) -> Model:

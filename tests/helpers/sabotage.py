@@ -107,10 +107,10 @@ def _units(patch, change) -> None:
     """change(units of a block, chain, block, those of another (chain, block))"""
     honest = noise.draw_units
 
-    def drawn(source, chain, block, shape, *more):
+    def drawn(source, chain, block, shape, *more, **named):
         if len(shape) != 2:
-            return honest(source, chain, block, shape, *more)
-        return change(chain, block, lambda chain, block: honest(source, chain, block, shape, *more))
+            return honest(source, chain, block, shape, *more, **named)
+        return change(chain, block, lambda chain, block: honest(source, chain, block, shape, *more, **named))
 
     patch.setattr(noise, "draw_units", drawn)
 

@@ -54,10 +54,17 @@ def test_the_plan_is_printed_and_stored(capsys):
 
 def test_what_is_left_out_is_planned():
     found = confide.fit(MODEL, (X, Y), BUDGET, verbose=False)
-    assert found.plan["steps"] == plans.STEPS
-    assert found.plan["batch_size"] == 256
-    assert 0.5 < found.plan["clip"] < 1
-    assert found.draws["weights"].shape == (1, 1000, 3)
+    assert 200 <= found.plan["steps"] <= 20_000
+    assert found.plan["clipping"] == "weighted"
+    assert found.plan["scale"]["norm"] == pytest.approx(np.linalg.norm(X, axis=1).mean(), rel=0.3)
+    usual = 0.5 * found.plan["scale"]["norm"]
+    assert 0.5 * usual < found.plan["clip"] <= 2.5 * usual
+    assert found.guarantee.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-3)
+    plain = confide.fit(MODEL, (X, Y), BUDGET, verbose=False, clipping="plain")
+    assert plain.plan["steps"] == plans.STEPS
+    assert plain.plan["batch_size"] == 256
+    assert 0.5 < plain.plan["clip"] < 1
+    assert plain.draws["weights"].shape == (1, 1000, 3)
 
 
 def test_a_short_run_learns_the_sign_of_every_weight():
@@ -123,7 +130,8 @@ BAD = {
     "matrix y": ({"data": (X, np.stack([Y, Y], 1))}, "one number per record"),
     "no budget": ({"budget": 1.0}, "budget"),
     "pure budget": ({"budget": confide.Budget(epsilon=1.0, delta=0.0)}, "delta = 0"),
-    "too dear": ({"sampler": confide.sgld(step_size=5.0)}, "the budget is 1"),
+    "too dear": ({"sampler": confide.sgld(step_size=5.0), "clip": 1.0}, "the budget is 1"),
+    "clipping": ({"clipping": "soft"}, "clipping = 'soft'"),
     "temperature": ({"sampler": confide.sgld(temperature=0.0)}, "temperature = 0"),
     "batch": ({"batch_size": 501}, "batch_size = 501"),
     "steps": ({"steps": 0}, "steps"),

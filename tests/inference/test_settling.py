@@ -150,7 +150,7 @@ def test_causes_together(clip, spent, swings, draws):
     [
         ("oscillation", {"lag_one": -0.19}, {"lag_one": -0.21}),
         ("oscillation", {"lag_one": None}, {"lag_one": float("nan")}),
-        ("drift", {"drift": 0.49}, {"drift": 0.51}),
+        ("drift", {"drift": 0.99}, {"drift": 1.01}),
         ("drift", {}, {"drift": float("nan")}),
         ("runaway", {"prior_scale": 0.21}, {"prior_scale": 0.19}),
         ("runaway", {"prior_scale": None}, {"prior_scale": 0.01}),

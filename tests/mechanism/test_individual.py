@@ -42,7 +42,8 @@ LONG = pytest.mark.long
 
 def planned(sampler=None, budget=BUDGET, settings=None, model=MODEL, bayesian=False, secure=False, **asked):
     kept = Accounts(bayesian=bayesian, individual=Individual() if settings is None else settings)
-    asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8, "noise": "secure" if secure else "default"} | asked
+    asked = {"steps": 40, "draws": 40, "burn_in": 0, "clip": 0.8, "clipping": "plain"} | asked
+    asked["noise"] = "secure" if secure else "default"
     return stochastic.make_plan(
         model, (X, Y), budget, sampler or confide.sgld(), Options(account=kept, **asked), _key()
     )

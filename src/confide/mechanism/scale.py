@@ -3,7 +3,7 @@ r"""The scale of the records, bought before the first step: how long a usual row
 Where nobody declared it, a clip and a step size cannot be planned, and to look would be a release. So it is one: a
 histogram of the norms of the rows, with the constant of an intercept, over bins of half an octave, and for counts
 another of the outcomes over octaves. One record is in one bin of each: adding or removing it changes one count by 1,
-replacing it two counts by 1, which is sqrt(2) and less than the 2 that replacing is priced with. Every count gets
+replacing it two counts by 1. Every count gets
 Gaussian noise, and the bins that stand out of it are averaged. The bins are public: below a declared bound of the rows
 they begin at that bound, so that rows, bound and prior may have any unit; else at powers of two, from 2^-30 to 2^30,
 further rows being in the outermost.
@@ -37,19 +37,18 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleRelease:
-    """What is bought: one histogram or two, each with noise of this multiple of what one record can change."""
+    """What is bought: one histogram or two, with noise of this standard deviation on every count."""
 
-    noise_multiplier: float
+    noise: float
     intercept: bool
     counts: bool  # whether outcomes are counts, and their size is bought as well
     norm_bound: float | None = None  # of a row, with the constant of the intercept
 
     def event(self) -> Event:
-        worth = float(noise.SUMS.worth(self.noise_multiplier, max(self.bins)))
-        return events.gaussian(worth, 1.0, 1 + self.counts)
+        return events.ScaleHistograms(noise=self.noise, histograms=1 + self.counts)
 
     def to_json(self) -> dict[str, Any]:
-        return {"noise_multiplier": self.noise_multiplier, "declared": self.norm_bound is not None}
+        return {"noise": self.noise, "declared": self.norm_bound is not None}
 
     @property
     def bins(self) -> tuple[int, int]:
@@ -60,19 +59,20 @@ class ScaleRelease:
         """From the records that are there."""
         x, present = records.arrays[0], records.present
         size, most = self.bins[0], self.norm_bound or 2.0**FAR
+        drawn = noise.wide(self.noise, 1.0, 1)  # each count that changes does so by 1
         places = np.concatenate([self._places(x[i : i + PIECE], most) for i in range(0, len(x), PIECE)])
         counted = np.bincount(places[present], minlength=size).astype(np.float64)
-        noisy = noise.noisy_counts(counted, self.noise_multiplier, noise.separate(source, "norms"))
+        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "norms"))
         centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
-        norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise_multiplier)
+        norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise)
         if not self.counts:
             return Scale(math.exp(norm))
         outcomes, size = records.arrays[1][present].astype(np.float64), self.bins[1]
         octaves = np.clip(np.floor(np.log2(np.maximum(outcomes, 0.5))) + 1, 0, size - 1).astype(np.int64)  # 0 for 0
         counted = np.bincount(octaves, minlength=size).astype(np.float64)
-        noisy = noise.noisy_counts(counted, self.noise_multiplier, noise.separate(source, "counts"))
+        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "counts"))
         middles = np.concatenate([[0.0], 1.5 * 2.0 ** np.arange(size - 1) - 0.5])  # of 0, 1, 2 and 3, 4 to 7, ...
-        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise_multiplier))
+        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise))
 
     def _places(self, x: np.ndarray, most: float) -> np.ndarray:
         """The bin of every row, the longest rows first."""

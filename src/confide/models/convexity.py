@@ -12,20 +12,24 @@ most B (the constant of an intercept counted in) and the gradient of a record cu
 | negative binomial | clip                   | B^2 / dispersion + clip B   |
 
 With one score s = x w and a residual r(s) that rises with s, cutting r to +-clip / ||x|| leaves it rising: the clipped
-gradient is that of another convex function, no more curved than before. With several scores it is not a gradient at
-all, and two points can move apart, so softmax regression takes no clip. The curvature of a negative binomial grows with
-the count, but where its gradient is not cut the count is bounded by the mean (`families.NegativeBinomial`). A Gaussian
-prior of scale s adds 1 / s^2 of strong convexity; other priors add none that is known here.
+gradient is that of another convex function, no more curved than before. Bounded by weights (`Family.bounded`) the
+residual of logistic regression rises too, and bends nothing, but curves by up to B^2 / 2 (`weighted_smoothness`); that
+of linear regression is the same as cut. Those of counts need not rise, and are cut by their own length here. With
+several scores a cut gradient is no gradient at all, and two points can move apart, so softmax regression takes no clip.
+The curvature of a negative binomial grows with the count, but where its gradient is not cut the count is bounded by the
+mean (`families.NegativeBinomial`). A Gaussian prior of scale s adds 1 / s^2 of strong convexity; other priors add none
+that is known here.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from confide import models
 from confide.models.inputs import Records, scale_down
-from confide.models.model import Model
+from confide.models.model import Model, Weighting
 from confide.validation import Refused
 
 
@@ -81,6 +85,17 @@ def prepare_linear(model: Model, records: Records) -> tuple[Model, Records]:
     return bounded, records._replace(arrays=(scale_down(bound, x), *others))
 
 
+def weigh(model: Model, clipping: str | None) -> Model:
+    """The model with bounded scores by weights, where they keep it convex and nobody asked for others."""
+    if clipping == "plain" or model.linear is None or model.linear.bounded_loss is None:
+        if clipping == "weighted":
+            raise Refused(
+                f"clipping = 'weighted' is not known to keep {model.name} convex: leave it out, or use sgld()"
+            )
+        return model
+    return replace(model, linear=replace(model.linear, weighting=Weighting()))
+
+
 def longest(model: Model) -> float:
     """The most that the norm of a row can be, with the constant of the intercept."""
     assert model.linear is not None
@@ -102,5 +117,8 @@ def shape(model: Model, clip: float | None = None) -> Shape:
             f"clipping the gradients of {family.word} regression breaks its convexity: leave clip out, and bound the "
             "rows by norm_bound"
         )
+    assert model.linear is not None
+    cut = clip is not None and clip < steepest
     steepest = steepest if clip is None else min(steepest, clip)
-    return Shape(steepest, family.smoothness(bound, steepest), precision)
+    smooth = family.weighted_smoothness if cut and model.linear.weighting is not None else family.smoothness
+    return Shape(steepest, smooth(bound, steepest), precision)

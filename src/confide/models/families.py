@@ -100,6 +100,20 @@ class Logistic(Family):
         mean, library = self.mean(s), _library(s)
         return (mean - y) * library.minimum(1.0, threshold / library.maximum(mean, 1 - mean))
 
+    convex_weights = True
+
+    def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
+        """With u = s for the label 0 and -s for 1, and a the logit of t held to at least 0: log(1 + e^u) for |u| <= a,
+        beyond it t e^u below and a straight line of slope t above, joined so that nothing jumps."""
+        library = _library(s)
+        u = library.where(y > 0.5, -s, s)
+        t = library.minimum(threshold, 1.0 - 1e-15)
+        a = library.maximum(library.log(t) - library.log1p(-t), 0.0)
+        middle = library.logaddexp(library.clip(u, -a, a), 0.0) - library.logaddexp(-a, 0.0)
+        below = t * (library.exp(library.minimum(u, -a)) - library.exp(-a))
+        cut = below + middle + t * library.maximum(u - a, 0.0)
+        return library.where(threshold < 1, cut, library.logaddexp(u, 0.0) - math.log(2.0))
+
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         """The slope by s is min(t, max(1/4, 1 - t)) at most: t e^-|s| where cut, for |s| >= |logit t|."""
         threshold = clip / bound
@@ -230,6 +244,14 @@ class Gaussian(Family):
 
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
         return _library(s).clip(self.residual(s, y), -threshold, threshold)
+
+    convex_weights = True
+
+    def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
+        """Huber's."""
+        library, variance = _library(s), self.noise_scale**2
+        held = library.clip(s - y, -threshold * variance, threshold * variance)
+        return held**2 / (2 * variance) + threshold * (library.abs(s - y) - library.abs(held))
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return self.smoothness(bound, clip)

@@ -146,6 +146,13 @@ class Family:
     clip_widths: ClassVar[tuple[float, float]] = (1.0, 3.0)
     """Clips in usual lengths of a score: one at which hardly anything is lost, and one at which hardly any is cut."""
 
+    def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
+        """What `bounded` is the derivative of by s, where it is one that rises with s (`convex_weights`)."""
+        raise NotImplementedError
+
+    convex_weights: ClassVar[bool] = False
+    """Whether bounded scores are the gradient of a convex function, so that what rests on convexity may use them."""
+
     unknown_information: ClassVar[bool] = False
     """Whether the information of a usual record depends on outcomes whose size nobody declared."""
 

@@ -53,6 +53,7 @@ class Linear:
     outputs: tuple[int, ...]  # () for one score a record
     intercept: bool
     norm_bound: float | None = None  # of the rows, without the constant of the intercept
+    bounded_loss: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None  # see `Family.convex_weights`
     weighting: Weighting | None = None  # None: gradients are cut by their own length
     marked: Callable[[jax.Array], jax.Array] | None = None  # (labels) -> which rows are no records but marks of a test
 
@@ -170,6 +171,7 @@ def from_family(
         linear=Linear(
             residual=family.residual,
             bounded=family.bounded,
+            bounded_loss=family.bounded_loss if family.convex_weights else None,
             log_likelihood=family.log_likelihood,
             outputs=outputs,
             intercept=intercept,

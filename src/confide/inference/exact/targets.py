@@ -6,6 +6,7 @@ Every number that depends on the budget or on a record is among the arrays, so t
   With one score s a record, residual r(s) and reach c = clip / ||x||, let t be s held to where |r| <= c: the clipped
   negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c]. What it is at s = 0 is
   subtracted record by record: an outlier's would be so large that the sum could no longer tell the others apart.
+  Where scores are bounded by weights it is the integral of the bounded score (`Family.bounded_loss`).
 - `bounded_target`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A
   ball is seen through the coordinates of `confide.inference.exact.balls`, in which there is no wall.
 
@@ -66,10 +67,12 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
             norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
             with np.errstate(divide="ignore"):
                 reach = shape.gradient_bound / norms
+            found["reach"] = reach
+            if linear.weighting is not None:
+                return found
             found["y"] = family.cut_outcome(found["y"], reach)
             with np.errstate(divide="ignore", invalid="ignore"):
                 found["low"], found["high"] = family.uncut_scores(found["y"], reach)
-            found["reach"] = reach
         return found
 
     def log_density(flat: jax.Array, given: Any) -> jax.Array:
@@ -253,6 +256,10 @@ def place(frame: Frame | None, z: jax.Array) -> jax.Array:
 
 def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     """Of all records; with the gradient cut where the arrays say between which scores it is not."""
+    if "reach" in given and linear.weighting is not None:
+        assert linear.bounded_loss is not None
+        lost = linear.bounded_loss(scores, given["y"], given["reach"])
+        return -jnp.sum(jnp.where(given["present"], lost - _at_zero(linear, scores, given), 0.0))
     if "low" not in given:
         return jnp.sum(jnp.where(given["present"], jax.vmap(linear.log_likelihood)(scores, given["y"]), 0.0))
 
@@ -266,20 +273,30 @@ def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     return jnp.sum(jnp.where(given["present"], whole, 0.0))
 
 
+def _at_zero(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
+    assert linear.bounded_loss is not None
+    return linear.bounded_loss(jnp.zeros_like(scores), given["y"], given["reach"])
+
+
 def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
     """Residuals, and their derivatives by their own score; zero where the gradient is cut."""
     y = given["y"]
     held = jnp.clip(scores, given["low"], given["high"]) if "low" in given else scores
     outputs = scores.reshape(len(y), -1).shape[1]
 
+    def residuals(scores: jax.Array) -> jax.Array:
+        if "reach" in given and linear.weighting is not None:
+            return linear.bounded(scores, y, given["reach"], 1.0)
+        return linear.residual(scores, y)
+
     def own(k: jax.Array) -> jax.Array:
         tangent = (jnp.arange(outputs) == k).astype(scores.dtype) * jnp.ones((len(y), 1), scores.dtype)
-        moved = jax.jvp(lambda s: linear.residual(s, y), (held,), (tangent.reshape(held.shape),))[1]
+        moved = jax.jvp(residuals, (held,), (tangent.reshape(held.shape),))[1]
         return moved.reshape(len(y), outputs)[:, k]
 
     weights = jax.vmap(own, out_axes=1)(jnp.arange(outputs)).reshape(held.shape)
     there = given["present"].reshape(-1, *[1] * (held.ndim - 1))
-    return jnp.where(there, linear.residual(held, y), 0.0), jnp.where(there & (held == scores), weights, 0.0)
+    return jnp.where(there, residuals(held), 0.0), jnp.where(there & (held == scores), weights, 0.0)
 
 
 def _linear(model: Model) -> Linear:

@@ -86,7 +86,7 @@ def make_plan(
     if options.batch_size not in (None, n):
         raise Refused(f"batch_size = {options.batch_size} is not all {n} records, which langevin() uses: leave it out")
     model, records = convexity.prepare_convex(model, records)
-    data = records.arrays
+    model, data = convexity.weigh(model, options.clipping), records.arrays
     assert model.settings is not None
     scale = model.settings["prior_scale"]
     mu = pricing.gdp_mu(budget.epsilon, budget.delta) / events.SENSITIVITY[budget.neighbours] / math.sqrt(chains)

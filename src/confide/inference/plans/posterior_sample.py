@@ -86,6 +86,7 @@ def make_plan(
         radius=found.radius,
         log_likelihood_bound=found.log_likelihood_bound,
         norm_bound=None if model.linear is None else model.linear.norm_bound,
+        clipping=_clipping(model, found.clip),
         likelihood_power=found.power,
         algorithm=run.algorithm,
         hidden_chains=run.number,
@@ -95,6 +96,12 @@ def make_plan(
     )
     job = SampleJob(model=model, target=found.target, chains=run, shape=(chains, draws))
     return Plan(model, records, job, found.event, summary, None, RELEASED)
+
+
+def _clipping(model: Model, clip: float | None) -> str | None:
+    """How gradients are cut, where any are: by weights, or by their own length (None)."""
+    weighted = clip is not None and model.linear is not None and model.linear.weighting is not None
+    return "weighted" if weighted else None
 
 
 class Tempered(NamedTuple):
@@ -114,6 +121,7 @@ def _tight(
     model: Model, records: Records, budget: Budget, sampler: OnePosteriorSample, options: Options, total: int
 ) -> Tempered:
     model, records = convexity.prepare_convex(model, records)
+    model = convexity.weigh(model, options.clipping)
     assert model.settings is not None
     affordable = affordable_mu(budget, total, sampler.total_variation) / SENSITIVITY[budget.neighbours]
     affordable /= model.settings["prior_scale"]  # power times clip

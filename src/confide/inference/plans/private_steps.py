@@ -131,7 +131,11 @@ def _draft(asked: Asked) -> Draft:
     sampler, budget, n = asked.sampler, asked.budget, asked.records.number
     options = replace(asked.options, draws=sampler.keep(asked.options.draws, asked.options.burn_in))
     options = check_accounts(asked.model, budget, options, n)
-    options = replace(options, chains=validation.count(chains=options.chains))
+    validation.count(chains=options.chains)
+    if options.steps is not None:
+        validation.count(steps=options.steps)
+    if options.batch_size is not None:
+        calibration.sizes(n, options.batch_size)
     asked, found = replace(asked, options=options), None
     if weights.is_weighted(asked.model, options):
         asked, found = _weigh(asked)

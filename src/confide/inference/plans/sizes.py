@@ -22,9 +22,10 @@ curvature to the bound. No more than `MOST` steps are planned; then steps are as
 after that the clip rises, so that the budget is spent on something.
 
 **Batches.** A Poisson batch of share q adds noise of c^2 v (1 - q) / q to the mean score in a direction that has share
-v of the variance, beside 2 / step of the sampler's own. With q = step c^2 that heats the direction with half of the
-variance by a quarter, and a usual one by 1 / (2 d). A pass over the records costs time, so that steps are fewer where
-all of them would take more than `WORK` multiplications.
+v of the variance, beside 2 / step of the sampler's own. With q = step c^2, or 20 / d of it where d is larger, that
+heats a direction with half of the variance, or with ten times the usual share of 1 / d, by a quarter, and a usual one
+by a fortieth or less. A pass over the records costs time, so that steps are fewer where all of them would take more
+than `WORK` multiplications.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ REACH = 1.25  # usual norms: longer rows count less
 GENTLE = 0.25
 FEWEST, MOST = 200, 20_000
 SMALLEST_BATCH = 256
+SHARED = 20.0  # parameters from which on no direction is thought to have half of the variance
 WORK = 1e10
 OPTIMISER_STEPS, OPTIMISER_BATCH = 10_000, 1000
 
@@ -84,7 +86,7 @@ def plan_sizes(
         if batch_size is not None:
             return batch_size
         step = min(time(clip) / steps, 1 / curvature(clip))
-        wanted = math.ceil(n * step * (min(clip, 1.0) * length) ** 2)
+        wanted = math.ceil(n * step * (min(clip, 1.0) * length) ** 2 * min(1.0, SHARED / dimension))
         return n if 2 * wanted > n else max(wanted, min(n, SMALLEST_BATCH))
 
     def size(most: int) -> Sizes:

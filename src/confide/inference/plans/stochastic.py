@@ -78,7 +78,7 @@ def make_plan(
         describe=lambda summary, kept: _describe_run(summary, job, sampler.drift(kept)),
     )
     if isinstance(job, ScaledJob):
-        return plan._replace(released=f"the scale of the records, {EVERY_ITERATE}")
+        return plan._replace(released=f"the scale of the records, and {EVERY_ITERATE}")
     if wanted is None:
         return plan
     summary = replace(summary, individual={"stretch": wanted.stretch, "histogram": wanted.histogram})
@@ -95,7 +95,7 @@ def _describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> 
         assert isinstance(linear, GLM)
         weighting = linear.linear.weighting
         assert weighting is not None
-        own = {"clip": ran.parameters.clip, "row_bound": weighting.row_bound, "typical": weighting.typical}
+        own = {"clip": ran.parameters.clip, "row_bound": weighting.row_bound, "information": weighting.typical}
         sized = {"step_size": float(sizes[0]), "last_step_size": float(sizes[-1])}
         if isinstance(summary, SamplerSummary):
             sized["diffusion_time"] = diffusion_time(ran)
@@ -154,7 +154,7 @@ def _weighting(job: Job) -> dict[str, Any]:
     if not isinstance(glm, GLM) or glm.linear.weighting is None or math.isinf(job.parameters.clip):
         return {}
     bound = glm.linear.weighting.row_bound
-    known = {} if math.isinf(bound) else {"row_bound": bound, "typical": glm.linear.weighting.typical}
+    known = {} if math.isinf(bound) else {"row_bound": bound, "information": glm.linear.weighting.typical}
     return {"clipping": "weighted", **known}
 
 

@@ -34,8 +34,9 @@ from confide.mechanism.scale import Scale, ScaleRelease
 from confide.models import convexity
 from confide.models.family import Family
 from confide.models.model import Model, Weighting
-from confide.privacy import calibration
+from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
+from confide.privacy.events.individual import CHANGE
 from confide.samplers import Sampler
 from confide.validation import Refused
 
@@ -72,20 +73,23 @@ def plan_weights(
     family, linear = model.family, model.linear
     assert family is not None
     assert linear is not None
-    multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
-    mu = 1 / multiplier
+    whole = pricing.gdp_mu(budget.epsilon, budget.delta)
+    mu = whole / events.SENSITIVITY[budget.neighbours]
     sizes = plan_sizes(family, sampler, n, dimension, mu, options)
     bound = linear.norm_bound
     if bound is not None and linear.intercept:
         bound = math.hypot(bound, 1.0)
     if linear.weighting is not None:
-        return Weights(family, sizes, None, linear.weighting.row_bound)
+        return Weights(family, sizes, None, min(linear.weighting.row_bound, math.inf if bound is None else bound))
     if not buys or sampler.step_size is not None:
         return Weights(family, sizes, None, bound)
     counts = family.unknown_information
     share = min(LARGEST_SHARE, max(SHARE, (SEEN * 10 / n / mu) ** 2)) / (1 + counts)
     release = ScaleRelease(
-        noise_multiplier=multiplier / math.sqrt(share), intercept=linear.intercept, counts=counts, norm_bound=bound
+        noise=CHANGE[budget.neighbours] / whole / math.sqrt(share),
+        intercept=linear.intercept,
+        counts=counts,
+        norm_bound=bound,
     )
     return Weights(family, sizes, release, None)
 

@@ -136,7 +136,7 @@ class Steps(RunSummary):
     clipping: str | None = None  # "weighted"; None: gradients are cut by their own length
     clip_given: bool | None = None
     row_bound: float | None = None  # norm from which on rows count less
-    typical: float | None = None  # information of a usual record, by which counts are weighted
+    information: float | None = None  # of a usual record, by which counts are weighted
     scale: Mapping[str, Any] | None = None  # of the records, where it is bought; once it is, what was found
     lag_one: float | None = None  # least correlation of consecutive iterates, over all parameters
     drift: float | None = None  # of a q: how far it still moved, in its standard deviations

@@ -29,6 +29,7 @@ class LangevinSummary(Steps):
             f"{self.course()}, rows within norm {self.norm_bound:.4g}; {released} released of each chain",
             f"{_count_text(self, self.likelihood_power)}; where they say nothing, {self._reached():.0%} of the prior's "
             "variance is reached",
+            *self.weighting(),
         ]
 
     def _reached(self) -> float:
@@ -73,11 +74,13 @@ class PosteriorSampleSummary(RunSummary):
     warmup: int
     samples: int
     steps: int
+    clipping: str | None = None  # "weighted"; None: gradients are cut by their own length
 
     def lines(self) -> list[str]:
         power, total = self.likelihood_power, self.chains * self.draws
         if self.bound == "tight":
-            whole = "no gradient is cut" if self.clip is None else f"gradients clipped to {self.clip:.4g}"
+            how = "gradients clipped to" if self.clipping is None else "scores bounded by weights to"
+            whole = "no gradient is cut" if self.clip is None else f"{how} {self.clip:.4g}"
             held = f"{_count_text(self, power)}; {whole}"
         else:
             within = f"by holding the parameters within {self.radius or 0.0:.4g} of 0"

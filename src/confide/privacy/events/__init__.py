@@ -24,6 +24,7 @@ from confide.privacy.events.individual import GaussianFilter, RenyiFilter, Spend
 from confide.privacy.events.noisy_votes import NoisyVotes
 from confide.privacy.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.privacy.events.releases import GaussianRelease, Release
+from confide.privacy.events.scale import ScaleHistograms
 from confide.validation import Refused
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "PosteriorSample",
     "Release",
     "RenyiFilter",
+    "ScaleHistograms",
     "SpendingHistogram",
     "compose",
     "from_json",
@@ -120,6 +122,7 @@ _EVENTS = {
         GaussianFilter,
         RenyiFilter,
         SpendingHistogram,
+        ScaleHistograms,
         NoisyVotes,
         Composition,
     )

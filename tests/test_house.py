@@ -119,6 +119,7 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "app.cli.prices.plan": "half of it says what the options are",
     "data.schema": "what a schema may say, and how it is read and written: one page for who writes a schema",
     "inference.baselines.pate.pate": "a public signature of twenty lines",
+    "inference.exact.targets": "a density, and the frame that its chains move in, are read together",
     "inference.loop": TOGETHER,
     "mechanism.clipping": "how a record is shortened, by its own length or by weights, is one way to read",
     "models.families": "all families in one place, so that they can be compared",

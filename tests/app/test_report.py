@@ -346,7 +346,7 @@ WHOLE = {  # causes that leave no interval: draws, what the plan says, and the f
     "walks": (walks(), {}, "exploration"),
     "far away": (stays() + 9.0, {}, "runaway"),
     "a plain clip": (stays(), {"clipping": "plain"}, "bends"),
-    "q moves": (stays(), {"sampler": "dpvi", "drift": 0.9}, "drift"),
+    "q moves": (stays(), {"sampler": "dpvi", "drift": 1.6}, "drift"),
     "chains apart": (
         stays(4) + np.arange(4)[:, None, None] * np.array([1, 2, 1, -1.5, 0.2, 1, -2, 1]),
         {},

@@ -131,7 +131,8 @@ def test_rounding_is_within_what_is_priced():
     for scale in (1.0, 300.0):
         position = scale * rng.normal(size=D)
         score = X.astype(np.longdouble) @ position.astype(np.longdouble)
-        residual = np.clip(1 / (1 + np.exp(-score)) - Y, -reach, reach)
+        mean = 1 / (1 + np.exp(-score))
+        residual = (mean - Y) * np.minimum(1, reach / np.maximum(mean, 1 - mean))
         exact = X.astype(np.longdouble).T @ residual
         with jax.enable_x64(True):
             data = tuple(map(jnp.asarray, found.data.arrays))
@@ -227,7 +228,7 @@ def test_the_price_follows_from_the_plan(neighbours, draws):
         confide.last_iterate_mu([size] * length, hot, moved, hot) ** 2 for length in [first, *[gap] * (draws - 1)]
     ]
     epsilon = confide.gdp_epsilon(math.sqrt(2 * sum(squares)), 1e-6)
-    assert epsilon == pytest.approx(guarantee.epsilon, rel=1e-5)
+    assert epsilon == pytest.approx(guarantee.epsilon, rel=3e-5)  # but for rounding, which is priced as well
     assert confide.verify(guarantee) == pytest.approx(guarantee.epsilon)
     assert any("stayed secret" in sentence for sentence in guarantee.assumptions)
 
@@ -252,7 +253,9 @@ def test_a_rich_budget_is_not_spent_below_temperature_one():
 
 def test_decreasing_and_own_schedules_are_priced():
     for sampler in (confide.langevin(schedule="decreasing"), confide.langevin(schedule=lambda t: 1 / (1 + t / 30))):
-        found = fit(sampler=sampler, steps=600)
+        found = fit(
+            sampler=sampler, steps=600, clipping="plain"
+        )  # by weights it would be the posterior itself, for less
         assert found.plan["last_step_size"] < found.plan["step_size"]
         assert found.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
         assert confide.verify(found.guarantee) == pytest.approx(1.0, rel=1e-6)

@@ -414,7 +414,10 @@ def test_diagnostics_stay_with_the_analyst(posterior, tmp_path, capsys):
         assert np.array_equal(other.draws["weights"], posterior.draws["weights"])
     fit(key=4, verbose=True)
     told = capsys.readouterr().err
-    assert "likelihood counts to the power 0.536, as if of 32 records; prior scale 1; gradients clipped to 0.5" in told
+    assert (
+        "likelihood counts to the power 0.536, as if of 32 records; prior scale 1; scores bounded by weights to 0.5"
+        in told
+    )
     assert "4 hidden chains of 100 + 200 transitions (elliptical)" in told
     assert "R-hat" in told.splitlines()[-1]
     assert "NOT covered by the guarantee" in told.splitlines()[-1]

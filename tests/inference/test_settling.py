@@ -99,8 +99,8 @@ CAUSES = {  # draws, what the plan says, the reason, and words that its advice m
         ("longer clip",),
         ("weighted", "steps"),
     ),
-    "q moves": (steady(), {"sampler": "dpvi", "drift": 0.8}, "drift", ("larger budget", "more records"), ("steps",)),
-    "q moves, unspent": (steady(), UNSPENT | {"drift": 0.8}, "drift", ("more steps",), ("larger budget",)),
+    "q moves": (steady(), {"sampler": "dpvi", "drift": 1.6}, "drift", ("larger budget", "more records"), ("steps",)),
+    "q moves, unspent": (steady(), UNSPENT | {"drift": 1.6}, "drift", ("more steps",), ("larger budget",)),
 }
 
 

@@ -47,16 +47,14 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
         out=str(folder / "run"),
         epsilon=2.0,
         delta=5e-6,
-        chains=4,
-        steps=1000,
         canaries=500,
         ledger=str(ledger.path),
         dataset=DATASET,
     )
     if verbose:
         print(
-            f"confide fit {folder}/patients.csv --schema {folder}/schema.toml --epsilon 2 --delta 5e-6 --chains 4 \\\n"
-            f"    --steps 1000 --canaries 500 --ledger {folder}/ledger.db --dataset '{DATASET}' --out {folder}/run",
+            f"confide fit {folder}/patients.csv --schema {folder}/schema.toml --epsilon 2 --delta 5e-6 \\\n"
+            f"    --canaries 500 --ledger {folder}/ledger.db --dataset '{DATASET}' --out {folder}/run",
             file=sys.stderr,
         )
     posterior = run_folder.fit(request, verbose=verbose)

@@ -124,7 +124,7 @@ def _linear(model: Model, linear: Linear, data: Data, places: np.ndarray) -> tup
         found = x @ parameters["weights"]
         return found + parameters["intercept"] if linear.intercept else found
 
-    closed = replace(linear.mark(_pull, UP), log_likelihood=log_likelihood, norm_bound=None)
+    closed = replace(linear.mark(_pull, UP), log_likelihood=log_likelihood)
     widened = _widen(model, data, narrow, widen, lambda parameters, x, y: log_likelihood(scores(parameters, x), y))
     return replace(widened, linear=closed), (wide, labels)
 

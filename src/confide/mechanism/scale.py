@@ -25,6 +25,7 @@ from confide.privacy.events import Event
 FAR = 30  # octaves from 1
 BELOW = 10  # octaves below a declared bound
 STANDS_OUT = 3.0  # standard deviations of the noise
+GAP = 3  # bins from one that stands out to the next
 PIECE = 2**16  # rows at a time
 
 
@@ -83,7 +84,17 @@ class ScaleRelease:
 
 
 def _mean(counts: np.ndarray, values: np.ndarray, least: float) -> float:
-    """The mean value over the bins that stand out; of the fullest one where none does."""
-    kept = np.where(counts >= max(least, 0.02 * float(np.max(counts))), counts, 0.0)
-    kept = kept if np.any(kept > 0) else (counts == np.max(counts)).astype(np.float64)
-    return float(np.sum(kept * values) / np.sum(kept))
+    """The mean value over the bins that stand out, one after the other, where most records are.
+
+    One empty bin in 740 stands out by chance, and would carry the mean off from far away: a gap of more than `GAP` bins
+    ends the row. Where none stands out, those about the middle count as they are.
+    """
+    middle = int(np.argmax(np.convolve(counts, np.ones(2 * GAP + 1), "same")))
+    places = np.flatnonzero(counts >= max(least, 0.02 * float(np.max(counts))))
+    rows = np.split(places, np.flatnonzero(np.diff(places) > GAP) + 1)
+    about = np.arange(max(0, middle - GAP), min(counts.size, middle + GAP + 1))
+    kept = next((row for row in rows if np.any(np.abs(row - middle) <= GAP)), about)
+    weights = np.maximum(counts[kept], 0.0)
+    if not np.any(weights > 0):
+        return float(values[middle])
+    return float(np.sum(weights * values[kept]) / np.sum(weights))

@@ -68,11 +68,10 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
             with np.errstate(divide="ignore"):
                 reach = shape.gradient_bound / norms
             found["reach"] = reach
-            if linear.weighting is not None:
-                return found
-            found["y"] = family.cut_outcome(found["y"], reach)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                found["low"], found["high"] = family.uncut_scores(found["y"], reach)
+            if linear.weighting is None:
+                found["y"] = family.cut_outcome(found["y"], reach)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    found["low"], found["high"] = family.uncut_scores(found["y"], reach)
         return found
 
     def log_density(flat: jax.Array, given: Any) -> jax.Array:
@@ -256,10 +255,9 @@ def place(frame: Frame | None, z: jax.Array) -> jax.Array:
 
 def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     """Of all records; with the gradient cut where the arrays say between which scores it is not."""
-    if "reach" in given and linear.weighting is not None:
-        assert linear.bounded_loss is not None
-        lost = linear.bounded_loss(scores, given["y"], given["reach"])
-        return -jnp.sum(jnp.where(given["present"], lost - _at_zero(linear, scores, given), 0.0))
+    if "reach" in given and linear.bounded_loss is not None and linear.weighting is not None:
+        found, least = (linear.bounded_loss(s, given["y"], given["reach"]) for s in (scores, 0 * scores))
+        return -jnp.sum(jnp.where(given["present"], found - least, 0.0))
     if "low" not in given:
         return jnp.sum(jnp.where(given["present"], jax.vmap(linear.log_likelihood)(scores, given["y"]), 0.0))
 
@@ -271,11 +269,6 @@ def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     (held, slope, value), (first, steep, least) = at(scores), at(jnp.zeros_like(scores))
     whole = (value - least) - slope * scores + (slope * held - steep * first)
     return jnp.sum(jnp.where(given["present"], whole, 0.0))
-
-
-def _at_zero(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
-    assert linear.bounded_loss is not None
-    return linear.bounded_loss(jnp.zeros_like(scores), given["y"], given["reach"])
 
 
 def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:

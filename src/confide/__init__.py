@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from confide.audits.verdicts import Audit
     from confide.inference import baselines as baselines
     from confide.inference.fitting import fit, sample
-    from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+    from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
     from confide.models import features as features
     from confide.models.inputs import outside
     from confide.privacy import accountants as accountants
@@ -115,7 +115,7 @@ _HOMES = {
     "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
     "wang2015_sgld",
     "inference.fitting": "fit sample",
-    "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior",
+    "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
     "audits.bounds": "audit_epsilon",
     "audits.leakage": "Leakage leakage_test",
     "audits.planted": "audit",
@@ -149,6 +149,7 @@ __all__ = [
     "SpendsBudgetWarning",
     "SpreadWarning",
     "Typical",
+    "UnsettledWarning",
     "audit",
     "audit_epsilon",
     "baoab",

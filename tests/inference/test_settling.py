@@ -6,11 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import confide
 from confide import models
 from confide.inference import settling
 from confide.inference.posterior import Posterior
 from confide.inference.settling import Judgement, judge
 from confide.inference.summaries.runs import OptimiserSummary
+from helpers.fits import X, fit
 
 FEATURES = ["age", "sex=female", "sex=male", "sex=(missing)", "intercept"]
 FAMILIES = ("logistic_regression", "softmax_regression", "linear_regression", "poisson_regression")
@@ -286,3 +288,10 @@ def test_the_summary_has_an_interval_only_where_there_is_one():
         columns = posterior.summary().columns
         assert any("hdi" in name for name in columns) == there
         assert {"mean", "sd", "ess_bulk"} <= set(columns)
+
+
+def test_quantiles_of_what_has_not_settled_come_with_a_warning():
+    found = fit(steps=200, budget=confide.Budget(epsilon=0.1, delta=1e-5), key=3)
+    assert found.settled is False
+    with pytest.warns(confide.UnsettledWarning, match="quantiles of draws, and no intervals"):
+        found.interval(X[:3])

@@ -28,7 +28,7 @@ from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
-__all__ = ["Canaries", "Diagnostics", "ExactnessWarning", "NotPrivateWarning", "Posterior"]
+__all__ = ["Canaries", "Diagnostics", "ExactnessWarning", "NotPrivateWarning", "Posterior", "UnsettledWarning"]
 
 BATCH = 2**22  # numbers predicted at once
 
@@ -39,6 +39,10 @@ class NotPrivateWarning(UserWarning):
 
 class ExactnessWarning(UserWarning):
     """The chains behind a posterior sample do not seem to have met, and the guarantee takes its draws for exact."""
+
+
+class UnsettledWarning(UserWarning):
+    """Quantiles of draws that have not settled were asked for as intervals."""
 
 
 class Diagnostics(NamedTuple):
@@ -135,6 +139,14 @@ class Posterior:
             raise Refused(f"{self.plan['sampler']} finds points, which have no interval: use dpvi(), or sgld()")
         if self.chains * self.size == 1:
             raise Refused("there is one draw, and one draw has no interval: ask for more draws, each at its price")
+        if self.settled is False:
+            seen = "; ".join(dict.fromkeys(reason.kind for reason in settling.judge(self).reasons))
+            warnings.warn(
+                f"the draws have not settled ({seen}): these are quantiles of draws, and no intervals; "
+                "confide.inference.settling.judge(posterior) says what was seen and what would help",
+                UnsettledWarning,
+                stacklevel=2,
+            )
         model, levels = self._known(), np.array([(1 - probability) / 2, (1 + probability) / 2])
         if model.kind == "classification":
             function = model.predict

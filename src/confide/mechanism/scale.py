@@ -93,7 +93,8 @@ def _mean(counts: np.ndarray, values: np.ndarray, least: float) -> float:
     places = np.flatnonzero(counts >= max(least, 0.02 * float(np.max(counts))))
     rows = np.split(places, np.flatnonzero(np.diff(places) > GAP) + 1)
     about = np.arange(max(0, middle - GAP), min(counts.size, middle + GAP + 1))
-    kept = next((row for row in rows if np.any(np.abs(row - middle) <= GAP)), about)
+    near = [row for row in rows if np.any(np.abs(row - middle) <= GAP)]
+    kept = max(near, key=lambda row: float(np.sum(counts[row])), default=about)
     weights = np.maximum(counts[kept], 0.0)
     if not np.any(weights > 0):
         return float(values[middle])

@@ -89,7 +89,7 @@ class Logistic(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 4
 
-    clip_widths = (1.0, 2.5)
+    longest_clip = 2.5
 
     @property
     def usual_residual(self) -> float:
@@ -175,7 +175,7 @@ class Softmax(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 2
 
-    clip_widths = (1.0, 1.8)
+    longest_clip = 1.8
 
     @property
     def usual_residual(self) -> float:
@@ -236,7 +236,7 @@ class Gaussian(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self.noise_scale**-2.0 * bound**2
 
-    clip_widths = (1.5, 3.0)
+    balance = (1.6, 3.0)
 
     @property
     def usual_residual(self) -> float:
@@ -323,7 +323,7 @@ class Poisson(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self._largest * bound**2
 
-    clip_widths, unknown_information = (1.5, 3.0), True
+    balance, unknown_information = (1.3, 2.0), True
 
     @property
     def usual_residual(self) -> float:
@@ -406,7 +406,7 @@ class NegativeBinomial(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self._size * bound**2 + clip * bound
 
-    clip_widths, unknown_information = (1.5, 3.0), True
+    balance, unknown_information = (1.3, 2.0), True
 
     @property
     def usual_residual(self) -> float:

@@ -143,8 +143,12 @@ class Family:
         """The length of the residual of a usual record; where it is not known before, in units of its own."""
         raise NotImplementedError
 
-    clip_widths: ClassVar[tuple[float, float]] = (1.0, 3.0)
-    """Clips in usual lengths of a score: one at which hardly anything is lost, and one at which hardly any is cut."""
+    balance: ClassVar[tuple[float, float]] = (1.0, 1.0)
+    """(a, b): scores that are bounded at a / (1 + b x) usual lengths have as much slope as variance and x times the
+    square of the bound. What x is, and what for, is told where clips are planned (`confide.inference.plans.sizes`)."""
+
+    longest_clip: ClassVar[float] = 3.0
+    """In usual lengths of a score: hardly any is cut."""
 
     def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
         """What `bounded` is the derivative of by s, where it is one that rises with s (`convex_weights`)."""

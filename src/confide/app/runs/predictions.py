@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from confide.app.runs import run_folder, run_records
 from confide.data import atomic_files, encoding, image_files, tables
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
-from confide.inference.posterior import Posterior
+from confide.inference.posterior import Posterior, UnsettledWarning
 from confide.models import families
 from confide.validation import Refused
 
@@ -204,7 +205,9 @@ def _evaluate_numbers(posterior: Posterior, target: Column, x: np.ndarray, y: np
         return Evaluation(len(y), scores, [], "One draw, or a point, has no intervals to compare with.")
     bins = []
     for level in LEVELS:
-        interval = posterior.interval(x, level)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnsettledWarning)  # the remark says so
+            interval = posterior.interval(x, level)
         inside = int(np.sum((y >= interval[:, 0]) & (y <= interval[:, 1])))
         bins.append(_bin(level, inside, len(y)))
     remark = ""

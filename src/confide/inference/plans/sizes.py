@@ -3,17 +3,19 @@ r"""How a run whose scores are bounded by weights is sized: clip, steps and batc
 Everything is planned in units of the records: rows of usual norm b = 1 and residuals of usual length r
 (`Family.usual_residual`). Multiplying the rows and dividing the prior by one number leaves the plan as it is.
 
-**Clip.** With mu the budget in Gaussian differential privacy, d parameters, and scores that are all cut to c, the mean
-score has slope J = n c r b / d and variance V = n c^2 / d in a usual direction. A chain at temperature 1 spreads by
-1 / J. The estimate that it wanders about errs by V / J^2 for the records' own sake, and by 1 / (mu J / c)^2 for the
-privacy noise that is left in the mean of its second half, twice that as half of the run is dropped. The two are equal,
-and what the draws say of themselves is true, where
+**Clip.** Let mu be the budget in Gaussian differential privacy, d the number of parameters, and J and V slope and
+variance of the sum of the bounded scores in a usual direction. A chain at temperature 1 spreads by 1 / J about a point
+that errs by V / J^2 for the records' own sake, and by 1 / (mu J / c)^2 for the privacy noise that is left in the mean
+of a whole run, `KAPPA` = 2 times that in the mean of its second half. What the draws say of themselves is true where
 
-    c = r b / (1 + KAPPA d / (n mu^2)),  KAPPA = 2.
+    J = V + KAPPA c^2 / mu^2.
 
-Cutting deeper would draw wider than need be, cutting less would leave the chain too little time, 2 n (mu / c)^2. Where
-the budget is rich, c rises until the mean direction has settled `SETTLED` times, and no further than where hardly any
-score is cut (`Family.clip_widths`): then the chain samples the posterior itself.
+Labels of even chances that are all cut to c have J = n c r b / d and V = n c^2 / d, so that c = r b / (1 + x) with
+x = KAPPA d / (n mu^2); other families have c = a r b / (1 + b x), a and b fitted to their own J and V
+(`Family.balance`). Cutting deeper would draw wider than need be, cutting less would leave the chain too little time,
+2 n (mu / c)^2, and draw too narrow. Where the budget is rich, c rises until the usual direction has settled `SETTLED`
+times, and no further than where hardly any score is cut (`Family.longest_clip`): then the chain samples the posterior
+itself.
 
 **Steps.** Rows beyond `REACH` b count less (`models.model.Weighting`), so that no record curves more than the family's
 `weighted_smoothness` at that norm, and the mean no more than that and the prior's curvature. A step of GENTLE over this
@@ -66,10 +68,10 @@ def plan_sizes(
     options: Options,
 ) -> Sizes:
     """For a budget of mu in Gaussian differential privacy; what is given stays."""
-    length, (short, long) = family.usual_residual, family.clip_widths
+    length, long, (short, fall) = family.usual_residual, family.longest_clip, family.balance
     steps, batch_size, chains = options.steps, options.batch_size, options.chains
     strength = n * mu**2  # records times the square of what one of them may reveal
-    found = short / (1 + KAPPA * dimension / strength)
+    found = short / (1 + fall * KAPPA * dimension / strength)
     found = min(long, max(found, 2 * strength / chains / (dimension * SETTLED)))
     if sampler.optimises:
         steps = OPTIMISER_STEPS if steps is None else steps

@@ -1,9 +1,10 @@
 r"""The program of a finished run, built again from what its folder says, for tables that are made up.
 
-The plan names the sampler with its settings, the sizes, the clip and the step sizes; the model is the posterior's own.
-`inference.plans.stochastic` makes the job of them, as it did for the run, so that nothing is computed here that the run
-computed elsewhere. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all
-draws are functions; canaries are left out; a witness listens (`confide.mechanism.witness`).
+The plan names the sampler with its settings, the sizes, the clip, how scores are bounded, and the step sizes; the model
+is the posterior's own. `inference.plans.stochastic` makes the job of them, as it did for the run, so that nothing is
+computed here that the run computed elsewhere; the scale of the records, where it was bought, is in the plan, and not
+bought again. What is not the same: one draw is kept, since what is looked at are the noisy sums, of which all draws are
+functions; canaries are left out; a witness listens (`confide.mechanism.witness`).
 
 **Marked rows.** A worst-case record pulls as hard as the clip allows whatever the parameters are, and one that is not
 there contributes nothing. Of a generalised linear model such rows have labels that no record has, for which the
@@ -14,6 +15,7 @@ run's.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from confide import samplers
 from confide.inference import summaries
 from confide.inference.loop import Job
 from confide.inference.options import Options
-from confide.inference.plans import Plan, stochastic
+from confide.inference.plans import Plan, stochastic, weights
 from confide.inference.posterior import Posterior
 from confide.inference.summaries.runs import Steps
 from confide.mechanism import noise
@@ -144,7 +146,9 @@ def _rebuild(
     observed: int,
 ) -> Program:
     n, names = int(summary.records), ("steps", "batch_size", "clip", "chains", "noise", "microbatch")
-    options = Options(**{name: getattr(summary, name) for name in names}, draws=1)
+    options = Options(**{name: getattr(summary, name) for name in names}, draws=1, clipping=summary.clipping or "plain")
+    if summary.clipping is not None:
+        model = weights.weigh(model, summary.row_bound or math.inf, summary.information or 1.0)
 
     def make_plan(model: Model, data: Data) -> Plan:
         return stochastic.make_plan(model, in_places(data, n), budget, sampler_of(summary), options, key)

@@ -96,5 +96,6 @@ def fitted(setting: Setting, x: np.ndarray, y: np.ndarray, key: Any = None, **ho
         burn_in=setting.burn_in,
         draws=DRAWS,
         key=key,
+        clipping="plain",  # for which the settings were found
         **how,
     )

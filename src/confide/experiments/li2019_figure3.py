@@ -61,7 +61,8 @@ class Work(NamedTuple):
 
     def fitted(self, epsilon: float, key: int, sampler: samplers.Sampler, **how: Any) -> Posterior:
         records, budget = (self.split.x, self.split.y), Budget(epsilon=epsilon, delta=DELTA)
-        return fitting.fit(self.model, records, budget, sampler, key=key, verbose=False, progress=False, **how)
+        quiet: Any = {"verbose": False, "progress": False, "clipping": "plain"}  # gradients are cut as published
+        return fitting.fit(self.model, records, budget, sampler, key=key, **quiet, **how)
 
     def accuracy(self, posterior: Posterior) -> float:
         return float(np.mean(posterior.predict(self.split.test_x) == self.split.test_y))

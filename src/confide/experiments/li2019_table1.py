@@ -146,7 +146,8 @@ def _unprotected(work: Work) -> Posterior:
 
 def _fitted(work: Work, budget: Budget, sampler: samplers.Sampler, **how: Any) -> Posterior:
     records = (work.split.x, work.split.y)
-    return fitting.fit(work.model, records, budget, sampler, key=0, verbose=False, progress=False, **how)
+    quiet: Any = {"verbose": False, "progress": False, "clipping": "plain"}  # gradients are cut as published
+    return fitting.fit(work.model, records, budget, sampler, key=0, **quiet, **how)
 
 
 def _dp_sgd(work: Work, epsilon: float) -> Posterior:

@@ -152,7 +152,7 @@ def fitted(task: Task, sampler: Sampler, effort: Effort, epsilon: float) -> Fitt
     Not by `confide.fit`, which tells what it finds of typical people at the delta of the budget alone.
     """
     arrays, key = check_data(task.model, task.train), noise.as_key(SEED)
-    options = Options(effort.steps, effort.batch_size, CLIP, account=("dp", "bayesian"))
+    options = Options(effort.steps, effort.batch_size, CLIP, account=("dp", "bayesian"), clipping="plain")
     budget = confide.Budget(epsilon=epsilon, delta=DELTA)
     planned = stochastic.make_plan(task.model, arrays, budget, sampler, options, noise.derive_key(key, "start"))
     job, source = planned.job, noise.derive_key(key, "run")

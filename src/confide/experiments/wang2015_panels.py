@@ -106,6 +106,7 @@ class Trial(NamedTuple):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExactnessWarning)  # what the chains look like is among the claims
             quiet: dict[str, Any] = {"key": self._key(repeat), "progress": False, "verbose": False}
+            quiet["clipping"] = "plain"  # as published
             return fitting.fit(self.model, self.train, budget, sampler, **quiet, **settings)
 
     def minima(self, release: Callable[..., Posterior], **settings: Any) -> list[Posterior]:

@@ -109,7 +109,15 @@ def _private(splits: np.ndarray, y: np.ndarray) -> Row:
     for number, split in enumerate(splits):
         records = x[split[:TRAIN]], y[split[:TRAIN]]
         posterior = confide.fit(
-            model, records, budget, confide.sgld(), steps=STEPS, batch_size=64, key=number, verbose=False
+            model,
+            records,
+            budget,
+            confide.sgld(),
+            steps=STEPS,
+            batch_size=64,
+            key=number,
+            verbose=False,
+            clipping="plain",
         )
         said = np.log(np.maximum(posterior.predict_proba(x), 1e-12))
         found.append(attacked(said, y, split[:TRAIN], split[-TEST:]))

@@ -17,10 +17,10 @@ no intervals, and each reason says what was seen and which way to go. In the ord
   sample size): the chain has not been everywhere it would go.
 
 The last two are about single coefficients, and leave the intervals of others alone. Coefficients are those of a
-generalised linear model, or the parameters of another with at most `FEW`; where the plan names features, the categories
-of a column are taken against their mean, which is all that records tell of them. Weights of networks and of single
-pixels mean nothing one by one, points have no width, and fewer than `LEAST` draws of a chain tell nothing: then there
-is no verdict, though there may be reasons.
+generalised linear model, or the parameters of another with at most `FEW`; scores of several labels, and where the plan
+names features the categories of a column, are taken against their mean, which is all that records tell of them. Weights
+of networks and of single pixels mean nothing one by one, points have no width, and fewer than `LEAST` draws of a chain
+tell nothing: then there is no verdict, though there may be reasons.
 """
 
 from __future__ import annotations
@@ -291,8 +291,14 @@ def _parameters(posterior: Released) -> Columns:
 
 
 def _columns(posterior: Released) -> Columns:
-    """What is read of them: categories against the mean of their column, which goes to the intercept."""
+    """What is read of them: scores of several labels against their mean, which no record tells, and categories against
+    the mean of their column, which goes to the intercept."""
     names, draws = _parameters(posterior)
+    family = _family(posterior)
+    if family is not None and family.shared_shift:
+        labels = np.shape(posterior.draws["weights"])[-1]
+        grouped = draws.reshape(*draws.shape[:2], -1, labels)
+        draws = (grouped - grouped.mean(axis=-1, keepdims=True)).reshape(draws.shape)
     features = posterior.plan.get("features")
     if not features or len(names) % len(features):
         return Columns(names, draws)

@@ -175,7 +175,7 @@ class Softmax(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return bound**2 / 2
 
-    longest_clip = 1.8
+    longest_clip, shared_shift = 1.8, True
 
     @property
     def usual_residual(self) -> float:

@@ -157,6 +157,9 @@ class Family:
     convex_weights: ClassVar[bool] = False
     """Whether bounded scores are the gradient of a convex function, so that what rests on convexity may use them."""
 
+    shared_shift: ClassVar[bool] = False
+    """Whether adding one number to all scores of a record changes nothing, so that no record tells it."""
+
     unknown_information: ClassVar[bool] = False
     """Whether the information of a usual record depends on outcomes whose size nobody declared."""
 

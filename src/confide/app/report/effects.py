@@ -47,6 +47,8 @@ def groups(posterior: Posterior, schema: Schema | Pictures, judged: Judgement) -
         return  # weights of a network, or of single pixels, mean nothing one by one
     weights = np.asarray(posterior.draws["weights"], np.float64)  # (chains, draws, features, labels?)
     labels = schema.column(schema.target).labels if weights.ndim == 4 else ("",)
+    if weights.ndim == 4:  # what all labels share no record tells
+        weights = weights - weights.mean(axis=-1, keepdims=True)
     for k, label in enumerate(labels):
         own = _differences(posterior, schema, weights[..., k] if weights.ndim == 4 else weights)
         effective, r_hat = diagnose(own)

@@ -17,7 +17,7 @@ from confide.inference.plans.private_steps import Asked, decide
 from confide.inference.plans.run_setup import build_job, gentle_step, run_setup
 from confide.inference.plans.scaled_job import ScaledJob
 from confide.inference.summaries.runs import OptimiserSummary, SamplerSummary, Steps, VariationalSummary
-from confide.mechanism import batches
+from confide.mechanism import batches, noise
 from confide.mechanism.canaries import Planted
 from confide.mechanism.clipping import GLM, whole_chunks
 from confide.mechanism.kernel import gaussian_event
@@ -65,6 +65,8 @@ def make_plan(
     if isinstance(job, ScaledJob):
         summary = replace(summary, scale=job.release.to_json(), clip_given=options.clip is not None or None)
     wanted, postprocess = accounts(options.account).individual, sampler.postprocess(options.draws)
+    if summary.clipping is not None:
+        postprocess = _draw_shift(model, sampler, postprocess)
     if planted is not None:
         postprocess = _append_canaries(postprocess, unit.parameters.canary_coordinates)
     plan = Plan(
@@ -105,6 +107,32 @@ def _describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> 
             summary, **own, **sized, scale=scale | ({"count": job.scale.outcome} if job.release.counts else {})
         )
     return replace(summary, lag_one=ran.lag_one, drift=drift)
+
+
+def _draw_shift(
+    model: Model, sampler: Sampler, postprocess: Callable[[np.ndarray, Any], np.ndarray] | None
+) -> Callable[[np.ndarray, Any], np.ndarray] | None:
+    """Draws of softmax regression with what all classes share drawn from its prior, which is its posterior.
+
+    No record tells it, so that a chain has nothing but the prior to settle by there, which takes as many times longer
+    as there are records. Under a normal prior it is independent of all differences; a point has it at the mode.
+    """
+    family, settings = model.family, model.settings or {}
+    if family is None or not family.shared_shift or settings.get("prior") != "gaussian":
+        return postprocess
+    classes, spread = family.outputs[0], 0.0
+    if not sampler.point:
+        heat = 1.0 if sampler.optimises else sampler.temperature
+        spread = settings["prior_scale"] * math.sqrt(heat / classes)
+
+    def draw(kept: np.ndarray, source: Any) -> np.ndarray:
+        draws = kept if postprocess is None else postprocess(kept, source)
+        groups = draws.reshape(*draws.shape[:-1], -1, classes)  # the scores of a feature are next to each other
+        key = noise.key_of(noise.separate(source, "shift"), 0)
+        shift = spread * np.asarray(jax.random.normal(key, (*groups.shape[:-1], 1)))
+        return (groups - groups.mean(axis=-1, keepdims=True) + shift).reshape(draws.shape).astype(draws.dtype)
+
+    return draw
 
 
 def _append_canaries(

@@ -189,6 +189,8 @@ def test_the_same_seed_gives_the_same_result(honest):
 SABOTAGED = {
     "no noise": (lambda patch: sabotage.no_noise(patch, D), {}, "noise", True),
     "unclipped": (sabotage.unclipped, {}, "clip", True),
+    "no weights": (sabotage.no_weights, {}, "clip", True),
+    "far rows": (sabotage.far_rows_count_more, {}, "records", False),
     "shuffled": (sabotage.shuffled, {}, "batches", False),
     "always in": (lambda patch: sabotage.always_in(patch, 77), {}, "halves", False),
     "in instead": (lambda patch: sabotage.always_in(patch, N - 1, instead=True), {}, "halves", False),
@@ -206,7 +208,7 @@ SABOTAGED = {
     "the other label": (lambda patch: sabotage.label_counts_twice(patch, 0), {"clip": 1.0}, "records", False),
     "missing two": (sabotage.missing_two, {"neighbours": "replace-one", "batch_size": N}, "pairs", True),
 }
-QUICK = ("missing two", "uniform noise", "shifted stream", "one counts more", "one label")
+QUICK = ("missing two", "uniform noise", "shifted stream", "one counts more", "one label", "no weights", "far rows")
 
 
 @pytest.mark.parametrize(

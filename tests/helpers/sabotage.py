@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.inference.loop import Job
-from confide.mechanism import batches, noise
-from confide.mechanism.clipping import GLM, ClippedSum
+from confide.mechanism import batches, noise, per_example
+from confide.mechanism.clipping import GLM, ClippedSum, MultinomialGLM
+from confide.mechanism.per_example import column
 from confide.privacy.events import base
 
 
@@ -38,7 +39,7 @@ def unclipped(patch, factor: float = 100.0) -> None:
     """Records are not cut, and count a hundred times."""
     honest = GLM.cut_and_sum
 
-    def threshold(self, data, present=None):
+    def threshold(self, data, present=None, norm=None):
         return None if present is None else jnp.where(present, jnp.finfo(jnp.float32).max, 0.0)
 
     patch.setattr(ClippedSum, "residual_threshold", threshold)
@@ -46,6 +47,34 @@ def unclipped(patch, factor: float = 100.0) -> None:
     def summed(self, inputs, residual, batch, limit):
         found = honest(self, inputs, residual, batch, limit)
         return found._replace(total=factor * found.total)
+
+    patch.setattr(GLM, "cut_and_sum", summed)
+
+
+def no_weights(patch) -> None:
+    """Scores are neither weighted nor cut: a record contributes its whole gradient."""
+
+    def plain(self, scores, batch, threshold, limit):
+        return self.linear.residual(scores, batch.arrays[1])
+
+    patch.setattr(GLM, "shorten", plain)
+    for kind in (GLM, MultinomialGLM):
+        patch.setattr(kind, "cut", lambda self, residual, threshold: residual)
+    patch.setattr(per_example, "most", lambda batch, limit: jnp.finfo(jnp.float32).max)  # through a root, and secure
+
+
+def far_rows_count_more(patch, factor: float = 2.0) -> None:
+    """Rows beyond the bound count so many times, and not less: the one weight that stands behind the cut."""
+    honest = GLM.cut_and_sum
+
+    def summed(self, inputs, residual, batch, limit):
+        found = honest(self, inputs, residual, batch, limit)
+        if self.linear.weighting is None or batch.residual_threshold is None:
+            return found
+        beyond = 1 / (batch.residual_threshold * self.weighting(limit)[1])
+        again = batch._replace(real=batch.real & (beyond > 1))
+        more = honest(self, inputs, residual * column(jnp.square(beyond), residual), again, limit)
+        return found._replace(total=found.total + factor * more.total)
 
     patch.setattr(GLM, "cut_and_sum", summed)
 
@@ -151,12 +180,12 @@ def short_keys(patch, number: int) -> None:
     """There are so many keys, and no more."""
     honest = noise.draw_units
 
-    def drawn(source, chain, block, shape, *more):
+    def drawn(source, chain, block, shape, *more, **named):
         if not isinstance(source, jax.Array):
-            return honest(source, chain, block, shape, *more)
+            return honest(source, chain, block, shape, *more, **named)
         words = np.asarray(jax.random.key_data(source)).tobytes()
         word = int.from_bytes(hashlib.sha256(words).digest()[:8], "little") % number
-        return honest(noise.as_key(word), chain, block, shape, *more)
+        return honest(noise.as_key(word), chain, block, shape, *more, **named)
 
     patch.setattr(noise, "draw_units", drawn)
 
@@ -188,11 +217,13 @@ __all__ = [
     "always_in",
     "counts_more",
     "equal_blocks",
+    "far_rows_count_more",
     "half_the_noise",
     "label_counts_twice",
     "lagging_chains",
     "missing_two",
     "no_noise",
+    "no_weights",
     "off_the_grid",
     "one_parameter",
     "one_step",

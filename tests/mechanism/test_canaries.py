@@ -187,7 +187,7 @@ def test_half_the_noise_is_a_violation():
 def repeat(patch) -> None:
     """Draw the same noise at every step: a kernel has no say in it."""
 
-    def drawn(source, chain, block, shape, *more):
+    def drawn(source, chain, block, shape, *more, **named):
         same = np.random.default_rng(1).normal(size=shape[-1])
         return jnp.broadcast_to(jnp.round(same * noise.GRID), shape)
 
@@ -276,7 +276,7 @@ def test_the_mechanism_is_seldom_wronged(chains, replaced):
 
 @pytest.mark.long
 def test_clipping_switched_off_is_a_violation(monkeypatch):
-    def uncut(self, data, present=None):
+    def uncut(self, data, present=None, norm=None):
         return None if present is None else jnp.where(present, jnp.finfo(jnp.float32).max, 0.0)
 
     monkeypatch.setattr(ClippedSum, "residual_threshold", uncut)

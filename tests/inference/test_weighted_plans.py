@@ -123,7 +123,9 @@ def test_rows_a_bound_and_a_prior_in_another_unit_give_the_draws_in_that_unit(fa
 def test_so_do_rows_without_a_bound_in_octaves(family, sampler, monkeypatch):
     """The noise of a bin is its own, so that it is left out here."""
     monkeypatch.setattr(noise, "noisy_counts", lambda counts, scale, source: counts)
-    assert same(draws(family, sampler, 1 / 16), draws(family, sampler))
+    expected = draws(family, sampler)
+    for by in (4.0, 1 / 16):
+        assert same(draws(family, sampler, by), expected)
 
 
 def test_a_plain_clip_has_a_unit():
@@ -474,7 +476,7 @@ def begin_again(path, content):
         pytest.param({"key": 9, "sampler": confide.dpvi(), "draws": 50}, marks=LONG),
         pytest.param({"key": 9, "canaries": 40}, marks=LONG),
     ],
-    ids=str,
+    ids=["keyed", "secure", "chains", "dpvi", "canaries"],
 )
 def test_a_run_that_buys_its_scale_is_resumed_to_the_same_draws(asked, tmp_path):
     """After its first block, or before any, with a key that the checkpoint alone knows where noise is secure: the same

@@ -33,14 +33,17 @@ def visits():
     return PrivateNegativeBinomialRegression(dispersion=0.5, steps=1500, batch_size=500, **SETTINGS).fit(X, SPREAD)
 
 
+LONGER = CHECKED | {"steps": 2000}  # no step is longer than a bound of the curvature allows
+
+
 @pytest.mark.long
 def test_the_poisson_regression_passes_every_check():
-    assert len(conforms(PrivatePoissonRegression(target_bounds=(0, 9), **CHECKED))) > 45
+    assert len(conforms(PrivatePoissonRegression(target_bounds=(0, 9), **LONGER))) > 45
 
 
 @pytest.mark.long
 def test_the_negative_binomial_regression_passes_every_check():
-    assert len(conforms(PrivateNegativeBinomialRegression(target_bounds=(0, 9), dispersion=0.05, **CHECKED))) > 45
+    assert len(conforms(PrivateNegativeBinomialRegression(target_bounds=(0, 9), dispersion=0.05, **LONGER))) > 45
 
 
 def test_arguments_are_those_of_the_family(visits):

@@ -228,7 +228,8 @@ def test_every_model_goes_the_whole_way(model, target, columns, folder, call):
     if target == "visits":
         assert own == ["predicted visits", "low visits", "high visits"]
         assert -15 < float(made[1][1]) < 25
-        assert float(made[1][2]) <= float(made[1][3])
+        ends = made[1][2:]  # none where the draws have not settled
+        assert ends == ["", ""] or float(ends[0]) <= float(ends[1])
     assert call("confide report run --public visits.csv") == "run/report.html\n"
 
 

@@ -139,10 +139,23 @@ def test_made_up_tables_show_a_missing_weight(how, name, monkeypatch):
 
 def test_a_canary_in_a_weighted_run_pulls_by_the_clip():
     """Its mean pull over all steps is the share of batches that it is in: within 4 standard deviations."""
-    posterior = fitted("logistic", steps=400, canaries=200)
-    told = posterior.canaries
+    check_pulls(fitted("logistic", steps=400, canaries=200).canaries)
+
+
+def check_pulls(told):
     pulls = told.pulls.sum(axis=0) / told.steps
     spread = math.sqrt(told.spread) / told.steps
     q, inside = told.sampling_probability, told.inside
     assert abs(pulls[inside].mean() - q) < 4 * math.hypot(spread, math.sqrt(q / told.steps)) / math.sqrt(inside.sum())
     assert abs(pulls[~inside].mean()) < 4 * spread / math.sqrt((~inside).sum())
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4, 1e6])
+def test_canaries_are_for_records_of_any_unit(unit):
+    """The clip follows the scale of the records, which is known once it is paid for: too late to refuse."""
+    model, outcome, _ = RUNS["logistic"]
+    settings = {"steps": 200, "batch_size": 60, "key": 1, "verbose": False, "canaries": 60}
+    posterior = confide.fit(model, (X * np.float32(unit), OUTCOMES[outcome]), BUDGET, **settings)
+    assert (posterior.plan["clip"] > 1000) == (unit > 1)
+    assert not confide.audit(posterior).violated
+    check_pulls(posterior.canaries)

@@ -315,6 +315,21 @@ def test_without_a_bound_rows_count_less_from_where_a_given_step_would_not_be_st
     assert bounds[1] < bounds[0]
 
 
+@pytest.mark.xfail(strict=True, reason="the longest clip that is paid for is taken, and then the step is looked at")
+def test_a_given_step_is_not_refused_for_a_clip_that_nobody_gave():
+    """With a smaller budget, or a shorter clip, it is accepted."""
+    model, sampler = built("poisson", 2.0), confide.sgld(step_size=0.1)
+    for epsilon, clip in ((0.3, None), (1.0, 1.0), (1.0, None)):
+        planned(model, sampler, epsilon, 2000, steps=20, clip=clip)
+
+
+@pytest.mark.xfail(strict=True, reason="the longest clip that is paid for is taken, whatever it cuts")
+def test_nothing_is_paid_for_a_clip_beyond_the_longest_gradient():
+    """The noise is that of the step size: at this clip the same draws would cost epsilon .17."""
+    plan = planned(built("logistic", 2.0), confide.sgld(step_size=0.1), 1.0, 2000, steps=20)
+    assert plan.job.parameters.clip <= 2.0
+
+
 @LONG
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -438,7 +453,7 @@ LOGISTIC = (X, FAMILIES["logistic"][2])
 
 
 def go(path, ledger=None, **asked):
-    how = {"steps": 1100, "draws": 20, "verbose": False, "progress": False, "checkpoint_seconds": 1e-9} | asked
+    how = {"steps": 600, "draws": 20, "verbose": False, "progress": False, "checkpoint_seconds": 1e-9} | asked
     return confide.fit(
         built("logistic"), LOGISTIC, confide.Budget(epsilon=0.9, delta=1e-6), ledger=ledger, checkpoint=path, **how
     )
@@ -591,7 +606,7 @@ def test_weights_are_refused_where_no_score_is_linear():
         planned(built("logistic"), "sgld", clipping="soft")
 
 
-@pytest.mark.parametrize("clipping", ["plain", "weighted", None])
+@pytest.mark.parametrize("clipping", ["plain", "weighted", pytest.param(None, marks=LONG)])
 def test_the_command_line_passes_it_on(clipping, tmp_path, monkeypatch, capsys):
     patients.write(tmp_path, 120)
     monkeypatch.chdir(tmp_path)

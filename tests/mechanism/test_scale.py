@@ -91,15 +91,16 @@ def test_one_record_changes_one_count_by_one(declared, one, other, first, second
 
 def test_a_row_is_in_the_same_bin_wherever_it_stands():
     """Norms on the very edge of a bin, in tables of several heights and at every place, of many columns too."""
-    for columns in (2, 31, 784, 9001):
+    for columns in (1, 2, 31, 784, 9001):
         direction = np.random.default_rng(columns).normal(size=columns)
-        row = (direction / np.linalg.norm(direction) * math.sqrt(2)).astype(np.float32)
-        found = set()
-        for height in (1, 2, 7, 40):
-            table = np.tile(row, (height + 1, 1))
-            for part in (table, table[1:]):
-                found |= set(RELEASE._places(part, 2.0**30).tolist())
-        assert len(found) == 1
+        drawn = direction / np.linalg.norm(direction) * math.sqrt(2)
+        for row in (drawn, np.ones(columns), 2 * np.ones(columns)):
+            found = set()
+            for height in (1, 2, 7, 40):
+                table = np.tile(row.astype(np.float32), (height + 1, 1))
+                for part in (table, table[1:]):
+                    found |= set(RELEASE._places(part, 2.0**30).tolist())
+            assert len(found) == 1
 
 
 def test_the_noise_is_what_is_priced_at_least(monkeypatch):

@@ -12,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 
+import confide
 from confide import models
+from confide.inference.options import Options
+from confide.inference.plans import langevin
 from confide.inference.plans.weights import weigh
-from confide.mechanism import canaries, noise
+from confide.mechanism import canaries, noise, oracle
 from confide.mechanism.canary_scores import _wide_root
 from confide.mechanism.clipping import GLM, clipped_sum, single_precision, whole_chunks
-from confide.models.inputs import as_records
+from confide.models.inputs import as_records, place_records
+from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY
 
 D = 3
@@ -348,3 +352,28 @@ def test_a_score_that_is_no_number_contributes_nothing(name):
         assert np.all(np.isfinite(one[0]))
         assert np.linalg.norm(one[1][7]) <= 0.7
         np.testing.assert_array_equal(one[1][:7], other[1][:7])
+
+
+@pytest.mark.parametrize("clip", [0.3, 0.5, 0.6, 0.74, 0.9])
+def test_langevin_is_priced_for_the_slope_that_it_has(clip):
+    """Records are cut to less than the clip, for rounding, and scores that are cut deeper may be steeper."""
+    model, n = models.logistic_regression(1, norm_bound=1.0), 391  # as many as are allowed for in single precision
+    records = place_records(model, (np.ones((n, 1), np.float32), np.zeros(n)))
+    plan = langevin.make_plan(
+        model, records, Budget(epsilon=1.0, delta=1e-5), confide.langevin(), Options(clip=clip), noise.as_key(0)
+    )
+    sums = plan.job.gradient_sum
+    with jax.enable_x64(True):
+        prepared = plan.job.prepared(tuple(map(jnp.asarray, records.arrays)), jnp.asarray(records.present))
+
+        def gradient(weight):
+            def one(batch):
+                return oracle.sum_in_double(sums, weight[None], batch)
+
+            return sums.over(prepared.data, prepared.residual_threshold, None, one)[0]
+
+        weights = jnp.linspace(-4, 4, 1601)
+        found = np.diff(np.asarray(jax.jit(jax.vmap(gradient))(weights))) / 0.005
+    assert np.min(found) >= -1e-9
+    said = (plan.event.smoothness - plan.event.strong_convexity) / records.places
+    assert 0.9 * said < np.max(found) / n <= said * (1 + 1e-9)

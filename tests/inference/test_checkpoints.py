@@ -94,8 +94,8 @@ def _replayed(content, folder):
     source = confide.mechanism.noise.SecureSource(kept.key)
     asked = Options(steps=3000, noise="secure")
     table = inputs.place_records(MODEL, _data())
-    job, _ = plans.private_job(MODEL, table, BUDGET, confide.sgld(), asked, jax.random.key(0))
-    return loop.execute(job, table, source)
+    job = plans.PLANNERS["steps"](MODEL, table, BUDGET, confide.sgld(), asked, jax.random.key(0)).job
+    return job.execute(table, source)
 
 
 def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path):

@@ -420,4 +420,5 @@ def test_the_plan_reads_well(capsys):
     printed = capsys.readouterr().err
     assert "starts at a draw by langevin, then sgnht" in printed
     assert "the last iterate alone is released" in printed
-    assert "costs epsilon 1 at delta 1e-05" in printed
+    assert "the clip bends nothing" in printed
+    assert "of a budget of 1" in printed

@@ -16,6 +16,7 @@ from confide.audits.rebuilding import Program, in_places, source
 from confide.audits.repetitions import repeat
 from confide.inference.loop import Job
 from confide.mechanism import exact_rounding
+from confide.mechanism.clipping import GLM
 from confide.mechanism.witness import Heard
 from confide.validation import Refused
 
@@ -203,6 +204,7 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
         row = rebuilding.ordinary(built.model, built.shapes, generator, 1)
         if label is not None:
             row = (*row[:-1], np.full_like(row[-1], label))
+            scale = _as_far_as_it_counts(job, row)
         row = (*[_scale(array, scale) for array in row[:-1]], row[-1])
         whole = tuple(np.concatenate(pair) for pair in zip(others, row, strict=True))
         moved = in_clips(job, np.asarray(repeat(job, in_places(whole, n), known, sources, blocks).sums) - without)
@@ -211,6 +213,16 @@ def _plain(built: Program, blocks: int, seed: int, generator: np.random.Generato
         lengths = moved[np.arange(len(moved)), first]
         found.append(lengths[(lengths > 0) & (job.kernel.schedule.fisher_noise[first] == 0)])
     return np.concatenate(found)
+
+
+def _as_far_as_it_counts(job: Job, row: tuple[np.ndarray, ...]) -> float:
+    """What makes a row large; where rows that stand far out count less, as long as those that count whole."""
+    glm = job.gradient_sum.per_example
+    weighting = glm.linear.weighting if isinstance(glm, GLM) else None
+    if not isinstance(glm, GLM) or weighting is None or math.isinf(weighting.row_bound):
+        return LARGE
+    room = math.sqrt(max(0.0, weighting.row_bound**2 - glm.linear.intercept))
+    return (1 - 1e-6) * room / max(float(np.linalg.norm(row[0])), 1e-30)
 
 
 def _scale(array: np.ndarray, scale: float) -> np.ndarray:

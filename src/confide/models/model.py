@@ -31,7 +31,7 @@ class Weighting:
     """How records are shortened by weights that no outcome decides, so that nothing is bent (`Family.bounded`).
 
     A row z, with the constant of the intercept, counts by min(1, (row_bound / ||z||)^2): one that stands far out counts
-    less, and no record is more curved than one of norm `row_bound`.
+    less, and where all scores are cut no record is more curved than one of norm `row_bound`.
     """
 
     row_bound: float = math.inf

@@ -94,6 +94,10 @@ def make_plan(
     flat, unravel = unraveller(model, data, key)
     check_likelihood(model, records, flat, unravel)
     shape = convexity.shape(model, clip)
+    sums = clipped_sum(model, shape.gradient_bound, unravel, records.places)
+    if model.linear is not None and model.linear.weighting is not None:  # cut a little deeper, scores may be steeper
+        deeper = convexity.shape(model, sums.effective_clip * (1 - 2.0**-16))
+        shape = shape._replace(smoothness=max(shape.smoothness, deeper.smoothness))
     terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale)
     temperature = sampler.temperature or _temperature(terms, sampler, options, budget, chains)
     course = course_of(terms, sampler, options, temperature)
@@ -112,7 +116,7 @@ def make_plan(
     job = Job(
         kernel=kernel(parameters, course.sizes, temperature, scale, lambda: course.event),
         parameters=parameters,
-        gradient_sum=clipped_sum(model, parameters.clip, unravel, records.places),
+        gradient_sum=sums,
         initial_positions=np.stack([np.asarray(initial_position(model, data, k, chains), np.float64) for k in keys]),
         burn_in=course.sizes.size - draws * course.gap,
         thin=course.gap,

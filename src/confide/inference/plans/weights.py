@@ -42,8 +42,8 @@ from confide.validation import Refused
 
 SHARE, LARGEST_SHARE = 0.01, 0.05  # of the square of mu that buys the scale
 SEEN = 10.0  # standard deviations of its noise that a tenth of the records are to have
-LEAST_INFORMATION = 1e-4
-SINGLE_COUNT = 0.1  # added to the information of usual counts: where they are rare, one is far from none
+LEAST_INFORMATION = 1e-4  # mean of counts: fewer are as few
+SINGLE_COUNT = 0.1  # least information of usual counts: where they are rare, one is far from none
 
 
 class Weights(NamedTuple):
@@ -53,6 +53,7 @@ class Weights(NamedTuple):
     sizes: Sizes
     release: ScaleRelease | None  # what is bought
     row_bound: float | None  # where it is known before
+    typical: float = 1.0  # the same
 
 
 def is_weighted(model: Model, options: Options) -> bool:
@@ -80,7 +81,8 @@ def plan_weights(
     if bound is not None and linear.intercept:
         bound = math.hypot(bound, 1.0)
     if linear.weighting is not None:
-        return Weights(family, sizes, None, min(linear.weighting.row_bound, math.inf if bound is None else bound))
+        known = min(linear.weighting.row_bound, math.inf if bound is None else bound)
+        return Weights(family, sizes, None, known, linear.weighting.typical)
     if not buys or sampler.step_size is not None:
         return Weights(family, sizes, None, bound)
     counts = family.unknown_information
@@ -116,7 +118,7 @@ def bound_weighted(parameters: MechanismParameters, found: Weights, prior: float
     bound = REACH if bought else found.row_bound
     if bound is None or math.isinf(bound) or (bought and given):
         return parameters
-    steepest = found.family.weighted_smoothness(bound, parameters.clip)
+    steepest = found.family.weighted_smoothness(bound, parameters.clip, found.typical)
     return replace(parameters, curvature=steepest if bought else steepest + prior / parameters.n)
 
 
@@ -130,15 +132,16 @@ def typical_information(family: Family, scale: Scale) -> float:
     """Of a usual record, where the family does not know it by itself."""
     if not family.unknown_information:
         return 1.0
-    score = math.log(max(scale.outcome, LEAST_INFORMATION))
-    return max(float(family.information(np.array([score]))[0]), LEAST_INFORMATION)
+    mean = max(scale.outcome, LEAST_INFORMATION)
+    variance = float(family.variance(np.array([math.log(mean)]))[0])
+    return max(mean**2 / variance, SINGLE_COUNT)
 
 
 def usual_score(family: Family, scale: Scale) -> float:
     """The length of a usual score over the one that sizes were planned for."""
     if not family.unknown_information:
         return scale.norm
-    return scale.norm * math.sqrt(typical_information(family, scale) + SINGLE_COUNT)
+    return scale.norm * math.sqrt(typical_information(family, scale))
 
 
 def scaled(

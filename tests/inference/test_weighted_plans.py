@@ -96,7 +96,6 @@ def same(found, expected):
 
 QUICK = {("logistic", "sgld"), ("poisson", "sgld"), ("linear", "dp_sgd"), ("softmax", "baoab")}
 THERMOSTAT = pytest.mark.xfail(strict=True, reason="alpha moves by v.v, which has the unit of the parameters squared")
-ADAM = pytest.mark.xfail(strict=True, reason="weights.scaled cuts Adam's rate to 1 / curvature, another unit")
 
 
 def pairs(short):
@@ -106,8 +105,6 @@ def pairs(short):
         marks = [] if (family, sampler) in short else [LONG]
         if sampler == "sgnht":
             marks.append(THERMOSTAT)
-        if sampler in ("dp_adam", "dpvi") and family not in ("logistic", "softmax"):
-            marks.append(ADAM)
         found.append(pytest.param(family, sampler, marks=marks))
     return found
 
@@ -574,7 +571,6 @@ def test_canaries_have_no_part_in_the_scale(monkeypatch):
     assert np.any(found.canaries.inside)
 
 
-@pytest.mark.xfail(strict=True, reason="the clip in the units of the records is looked at once they are bought")
 def test_canaries_among_long_rows_are_refused_before_the_charge_or_not_at_all(tmp_path):
     ledger = ledger_of(tmp_path)
     try:

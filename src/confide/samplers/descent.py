@@ -101,6 +101,12 @@ class Descent(Sampler):
         sampler = self if spare is None else replace(self, noise_multiplier=1 / math.sqrt(spare))
         return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: self.longest(parameters))
 
+    def longest(self, parameters: MechanismParameters) -> float:
+        """Half of what is stable; no diffusion time is paid for."""
+        if parameters.curvature is None or not parameters.weighted:
+            return super().longest(parameters)
+        return self.stability / 2 / parameters.curvature
+
     def rescale(self, parameters: MechanismParameters, sizes: np.ndarray, ratio: float) -> np.ndarray:
         return self.gentle_sizes(parameters, sizes.size, lambda: self.longest(parameters))
 

@@ -173,7 +173,7 @@ def scaled(
     if not given and not sampler.optimises and excess(clip) > 1:
         clip = _root(lambda longer: excess(longer) <= 1, clip)
     here, sizes = at(clip)
-    return here, sizes * min(1.0, 1 / excess(clip)), Weighting(bound, typical)
+    return here, sizes / max(1.0, excess(clip)), Weighting(bound, typical)
 
 
 def stable_row_bound(

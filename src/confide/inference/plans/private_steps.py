@@ -213,14 +213,14 @@ def _job(draft: Draft, found: Calibrated, kernel: Kernel, filtered: individual.F
     """What is run: at once, or where its scale is bought."""
     asked, sampler, planted = draft.asked, found.sampler, draft.asked.planted
     kept, model, planned = accounts(asked.options.account), draft.setup.model, draft.weights
-    bought = draft.bought
+    known = draft.bought is None or asked.options.clip is not None  # whether the clip is, before the run is paid for
 
     def build(parameters: MechanismParameters, sizes: np.ndarray, weighting: Weighting | None) -> Job:
         kernel = sampler.build(sampler, parameters, sizes)
         observers = Observers(
             samples=SAMPLES if kept.bayesian else 0,
             filter=None if filtered is None else filtered.filter,
-            canaries=None if planted is None else _canary_test(planted, parameters, kernel, bought is None),
+            canaries=None if planted is None else _canary_test(planted, parameters, kernel, known),
         )
         own = model if weighting is None else weights.weigh(model, *astuple(weighting))
         here = draft.setup._replace(model=own, parameters=parameters)

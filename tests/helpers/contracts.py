@@ -41,11 +41,10 @@ DATA = (
 )
 
 
-def job_of(sampler, steps=8, batch_size=60, secure=False, budget=BUDGET, clip=0.5, chains=1):
+def job_of(sampler, secure=False, budget=BUDGET, **settings):
     model = confide.models.logistic_regression(D)
-    asked = Options(
-        steps=steps, batch_size=batch_size, clip=clip, chains=chains, noise="secure" if secure else "default"
-    )
+    settings = {"steps": 8, "batch_size": 60, "clip": 0.5, "noise": "secure" if secure else "default", **settings}
+    asked = Options(**settings)
     return plans.private_job(model, DATA, budget, sampler, asked, jax.random.key(0))
 
 

@@ -407,7 +407,7 @@ def test_distances_are_norms_of_records_at_the_iterates():
 @pytest.mark.long
 def test_watching_changes_no_draw(batch_size):
     """Records that are looked at beside the batch are not in the sum. Large batches are added up by chunks."""
-    settings = {"batch_size": batch_size, "steps": 30, "draws": 30, "burn_in": 0, "clip": 0.8}
+    settings = {"batch_size": batch_size, "steps": 30, "draws": 30, "burn_in": 0, "clip": 0.8, "clipping": "plain"}
     found = []
     for bayesian in (False, True):
         asked = Options(account=Accounts(bayesian=bayesian), **settings)

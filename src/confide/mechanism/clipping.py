@@ -39,7 +39,6 @@ from confide.mechanism.per_example import (
     Limit,
     PerExample,
     Sum,
-    column,
     once,
     only_finite,
     row_norms,
@@ -252,7 +251,7 @@ class GLM(PerExample):
         counts = jnp.minimum(1.0, jnp.square(threshold * reach))
         if linear.marked is not None:
             counts = jnp.where(linear.marked(labels), 1.0, counts)
-        return found * column(counts, found)
+        return found * counts.reshape(-1, *[1] * (found.ndim - 1))
 
     def weighting(self, limit: Limit) -> tuple[Any, Any, Any]:
         """The limit, the norm from which on rows count less over it, and the information of a usual record."""

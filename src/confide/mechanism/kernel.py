@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -120,14 +120,16 @@ class MechanismParameters:
         """Of records."""
         return self.n * self.sampling_probability
 
-    @cached_property
+    @property
     def mean_gradient(self) -> Callable[[jax.Array, jax.Array], jax.Array]:
-        """(position, noisy sum there) -> gradient of the negative log posterior over the number of records.
+        """(position, noisy sum there) -> gradient of the negative log posterior over the number of records."""
+        return _mean_gradient(self.prior, self.n, self.expected_batch)
 
-        A program of its own, so that it is traced once: where a run is planned.
-        """
-        prior, n, batch = self.prior, self.n, self.expected_batch
-        return jax.jit(lambda position, noisy: prior(position) / n + noisy / batch)
+
+@lru_cache(maxsize=16)
+def _mean_gradient(prior: Callable[[jax.Array], jax.Array], n: int, batch: float) -> Callable[..., jax.Array]:
+    """A program of its own, so that it is traced once: where a run is planned."""
+    return jax.jit(lambda position, noisy: prior(position) / n + noisy / batch)
 
 
 def langevin_noise(

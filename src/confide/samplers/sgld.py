@@ -44,9 +44,10 @@ def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndar
 
 def langevin(parameters: MechanismParameters, schedule: Schedule) -> Kernel:
     """The update rule for any noise of the schedule's."""
+    mean_gradient = parameters.mean_gradient
 
     def update(state: State, memo: None, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
-        return State(state.position - control.step_size * parameters.mean_gradient(state.position, noisy))
+        return State(state.position - control.step_size * mean_gradient(state.position, noisy))
 
     return Kernel(State, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))
 

@@ -12,7 +12,7 @@ from confide.inference.loop import Job
 from confide.mechanism import noise
 from confide.mechanism.oracle import Observations
 from confide.mechanism.scale import Scale, ScaleRelease
-from confide.models.inputs import Records
+from confide.models.inputs import Records, as_records
 
 
 @dataclass(kw_only=True)
@@ -49,8 +49,8 @@ class ScaledJob:
     def first_state(self) -> list[np.ndarray]:
         return self.unit.first_state()
 
-    def execute(self, data: Records, key: Any, **how: Any) -> np.ndarray:
-        records = data
+    def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
+        records = data = as_records(data)
         if self.skipped is not None:
             arrays = tuple(np.delete(array, self.skipped, axis=0) for array in data.arrays)
             records = Records(arrays, np.delete(data.present, self.skipped), data.number)

@@ -163,6 +163,7 @@ class Job:
     ) -> Carry:
         drawn, first = self._drawn(random, number), number * self.block
         asked = oracle.build(self.gradient_sum, self.parameters.rounding, self.observers, prepared)
+        write = jax.lax.dynamic_update_index_in_dim
 
         def step(i: jax.Array, carry: Carry) -> Carry:
             t = first + i
@@ -176,8 +177,8 @@ class Job:
             trail = carry.trail
             if self.trail:
                 place = t - (self.steps - self.trail)
-                trail = trail.at[jnp.where(place < 0, self.trail, place)].set(position)
-            return Carry(state, carry.draws.at[slot].set(position), observed, trail)
+                trail = write(trail, position, jnp.where(place < 0, self.trail, place), 0)
+            return Carry(state, write(carry.draws, position, slot, 0), observed, trail)
 
         return jax.lax.fori_loop(0, jnp.minimum(self.block, self.steps - first), step, carry)
 

@@ -2,7 +2,7 @@ r"""Stochastic gradient Nose-Hoover thermostat (Ding et al. 2014): the friction 
 
     v' = (1 - alpha) v - eta ( -grad log p(theta) / n + sum_i g_i / (q n) ) + N(0, 2 A eta temperature / n)
     theta' = theta + v'
-    alpha' = alpha + (1 - alpha / 2) v'.v' / r - eta temperature / n          (r parameters)
+    alpha' = alpha + ((1 - alpha / 2) v'.v' / r - eta temperature / n) / u^2          (r parameters in units of u)
 
 With friction alpha and the noise above, v has variance (A / alpha) eta temperature / n / (1 - alpha / 2) at rest: the
 factor 1 - alpha / 2, which the published rule lacks, makes alpha settle where the temperature is right, at any step.
@@ -65,6 +65,6 @@ def build(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndar
         momentum = (1 - state.friction) * state.momentum - control.step_size * drift
         wanted = control.step_size * sampler.temperature / parameters.n
         heat = (1 - state.friction / 2) * jnp.mean(jnp.square(momentum)) - wanted
-        return State(state.position + momentum, momentum, state.friction + heat)
+        return State(state.position + momentum, momentum, state.friction + heat / parameters.unit**2)
 
     return Kernel(init, ask_here, update, schedule, lambda: gaussian_event(parameters, schedule))

@@ -194,6 +194,9 @@ def _calibrate(draft: Draft) -> Calibrated:
     if draft.weights is not None and given and asked.options.clip is None and not sampler.optimises:
         whole = replace(parameters, clip=1.0)  # the longest clip that the budget pays for
         clip = math.sqrt(_spare(sampler, whole, sizes, draft)) * (1 - 1e-9)
+        clip = weights.useful_clip(
+            draft.weights, sampler, parameters, float(np.max(sizes)), draft.prior_curvature, clip
+        )
         parameters = replace(parameters, clip=check_clip(clip))
         parameters = weights.bound_weighted(parameters, draft.weights, draft.prior_curvature, given=False)
     wanted = accounts(asked.options.account).individual

@@ -176,6 +176,25 @@ def scaled(
     return here, sizes / max(1.0, excess(clip)), Weighting(bound, typical)
 
 
+def useful_clip(
+    found: Weights, sampler: Sampler, parameters: MechanismParameters, step: float, prior: float, longest: float
+) -> float:
+    """A clip for a given step: no longer than the longest gradient, nor than where the step is stable, if it is."""
+    bound = found.row_bound
+    if bound is None or math.isinf(bound):
+        return longest
+    longest = min(longest, found.family.residual_bound * bound)
+
+    def stable(clip: float) -> bool:
+        here = bound_weighted(replace(parameters, clip=clip), found, prior, given=False)
+        return here.curvature is None or step <= sampler.longest(here)
+
+    if stable(longest):
+        return longest
+    least = _root(lambda inverse: stable(1 / inverse), 1 / longest)
+    return 1 / least if stable(1 / least) else longest
+
+
 def stable_row_bound(
     family: Family, sampler: Sampler, parameters: MechanismParameters, step: float, prior_curvature: float
 ) -> float:

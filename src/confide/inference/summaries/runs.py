@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from confide.privacy.accountants.individual import Histogram
 from confide.privacy.budget import Guarantee
 
+SPENT = 0.98  # of the budget: below it, the plan says why
 LARGE = 4_000_000  # numbers in the draws: more are worth a word
 
 
@@ -88,7 +89,7 @@ class Priced(Summary):
     def to_text(self, guarantee: Guarantee) -> str:
         """The plan, for the terminal."""
         limit = (self.budget or {}).get("epsilon", guarantee.epsilon)
-        unspent = "" if guarantee.epsilon > 0.9 * limit else self.unspent()
+        unspent = "" if guarantee.epsilon > SPENT * limit else self.unspent()
         cost = (
             f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
             f"of a budget of {limit:g}{unspent}"
@@ -211,6 +212,10 @@ class SamplerSummary(Steps):
         ]
 
     def unspent(self) -> str:
+        if self.clipping is not None and self.clip_given:
+            return "; the clip is given, and no step may be longer: a longer clip or more steps would use the rest"
+        if self.clipping is not None and self.scale is None:
+            return "; the rest would buy longer steps, or more of them"
         if self.clipping is not None:
             return "; hardly any score is cut, and no step may be longer: the rest would buy more time, by more steps"
         return "; with the rest the steps would be too large to follow the gradient (more steps could use it)"

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         langevin,
         one_posterior_sample,
         psgld,
+        scoring,
         sgfs,
         sghmc,
         sgld,
@@ -112,8 +113,8 @@ _HOMES = {
     "privacy.pricing": "ApproximateWarning delta epsilon gdp_epsilon gdp_mu guarantee verify",
     "privacy.step_size_theorems": "step_size",
     "models.inputs": "outside",
-    "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld sgfs sghmc sgld sgnht "
-    "wang2015_sgld",
+    "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld scoring sgfs sghmc sgld "
+    "sgnht wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
     "audits.bounds": "audit_epsilon",
@@ -175,6 +176,7 @@ __all__ = [
     "plan",
     "psgld",
     "sample",
+    "scoring",
     "sgfs",
     "sghmc",
     "sgld",

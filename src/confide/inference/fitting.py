@@ -23,6 +23,7 @@ from confide.inference.options import Fit, Options, takes
 from confide.inference.plans import Plan, estimates, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
 from confide.inference.progress import show_progress
+from confide.inference.scoring_job import ScoringJob
 from confide.inference.spend import DOMAIN, GIVEN_KEY, ONE_RECORD, Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import canaries as planting
@@ -184,8 +185,7 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
 
 def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummary]) -> Posterior:
     """What is paid for."""
-    job, source = plan.job, paid.source
-    guarantee, summary = paid.guarantee, paid.summary
+    job, source, guarantee, summary = plan.job, paid.source, paid.guarantee, paid.summary
     inside = noises.coins(source, planted.count) if planted is not None else np.zeros(0, bool)
     data = plan.data if planted is None else planted.with_members(inside)
     bar = show_progress(job.steps, plan.spent_after, guarantee) if _wants_bar(options.progress) else nullcontext()
@@ -217,6 +217,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         plan=summary.to_json(),
         model=plan.model if planted is None else options.model,
         canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
+        release=job.release if isinstance(job, ScoringJob) else None,
         diagnostics=job.diagnostics,
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 from confide import models, validation
 from confide.inference import posterior_files, settling, summaries
 from confide.inference.posterior_files import Canaries, Stored
+from confide.inference.release import Release
 from confide.inference.settling import load_arviz
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
@@ -69,6 +70,7 @@ class Posterior:
         guarantee: what publishing them may reveal; None after `confide.sample`: then nothing may be published.
         plan: the settings of the run, all of them public.
         canaries: what the run told of canaries planted in it, as public as its draws; see `confide.audit`.
+        release: the noisy sums behind the draws of `confide.scoring`, from which they can be made again.
         model: what the draws are parameters of; None after loading one built from your own functions.
         diagnostics: of the hidden chains behind a posterior sample, for whoever may see the records: NOT covered by
             the guarantee, not to be published, and not kept by `save`, pickles or copies.
@@ -79,6 +81,7 @@ class Posterior:
     plan: dict[str, Any] = field(default_factory=dict)
     model: Model | None = None
     canaries: Canaries | None = field(default=None, repr=False, compare=False)
+    release: Release | None = field(default=None, repr=False, compare=False)
     diagnostics: Diagnostics | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -202,11 +205,11 @@ class Posterior:
     def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
         """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.
 
-        Where canaries were planted, canaries.json holds their scores.
+        Where canaries were planted, canaries.json holds their scores; release.json holds the noisy sums of scoring.
 
         The folder appears whole or not at all.
         """
-        stored = Stored(self.draws, self.guarantee, self.plan, self.model, self.canaries)
+        stored = Stored(self.draws, self.guarantee, self.plan, self.model, self.canaries, self.release)
         return posterior_files.write(path, stored, self.to_arviz, files or {})
 
     @classmethod

@@ -15,12 +15,14 @@ import numpy as np
 
 from confide import models, validation
 from confide.inference.checkpoints import flush_to_disk
+from confide.inference.release import Release
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
 FORMAT = 1
 POSTERIOR, GUARANTEE, PLAN, CANARIES = "posterior.nc", "guarantee.json", "plan.json", "canaries.json"
+RELEASE = "release.json"
 
 
 class Canaries(NamedTuple):
@@ -62,6 +64,7 @@ class Stored(NamedTuple):
     plan: dict[str, Any]
     model: Model | None
     canaries: Canaries | None
+    release: Release | None = None
 
     def records(self) -> dict[str, Any]:
         """What the files of JSON hold, by their names."""
@@ -92,6 +95,8 @@ def write(path: str | os.PathLike[str], stored: Stored, draws: Callable[[], Any]
             (draft / name).write_text(json.dumps(record, indent=2, allow_nan=False, default=float) + "\n")
         if stored.canaries is not None:
             (draft / CANARIES).write_text(json.dumps(stored.canaries.to_json(), allow_nan=False) + "\n")
+        if stored.release is not None:
+            (draft / RELEASE).write_text(json.dumps(stored.release.to_json(), allow_nan=False) + "\n")
         for name, text in files.items():
             (draft / name).write_text(text, encoding="utf-8")
         for each in (*draft.iterdir(), draft):
@@ -118,7 +123,7 @@ def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
         with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
             arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
         guarantee = json.loads((folder / GUARANTEE).read_text())
-        kept, told = record["model"], folder / CANARIES
+        kept, told, kept_release = record["model"], folder / CANARIES, folder / RELEASE
         canaries = Canaries.from_json(json.loads(told.read_text())) if told.exists() else None
         if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
             raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
@@ -128,6 +133,7 @@ def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
             plan=record["plan"],
             model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
             canaries=canaries,
+            release=Release.from_json(json.loads(kept_release.read_text())) if kept_release.exists() else None,
         )
     except Refused:
         raise

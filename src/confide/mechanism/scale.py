@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.mechanism import noise
+from confide.models.family import Family
 from confide.models.inputs import Records
 from confide.privacy import events
 from confide.privacy.events import Event
@@ -25,8 +26,12 @@ from confide.privacy.events import Event
 FAR = 30  # octaves from 1
 BELOW = 10  # octaves below a declared bound
 STANDS_OUT = 3.0  # standard deviations of the noise
+SEEN = 4.0  # the same, of the highest count: an empty bin of 120 has as much once in 260 times
 GAP = 3  # bins from one that stands out to the next
 PIECE = 2**16  # rows at a time
+REACH = 1.25  # usual norms: longer rows count less
+LEAST_INFORMATION = 1e-4  # mean of counts: fewer are as few
+SINGLE_COUNT = 0.1  # least information of usual counts: where they are rare, one is far from none
 
 
 class Scale(NamedTuple):
@@ -34,6 +39,7 @@ class Scale(NamedTuple):
 
     norm: float = 1.0  # of a row, with the constant of the intercept
     outcome: float = 1.0  # of outcomes that are counts
+    seen: bool = True  # whether it stands out of the noise, or is no more than a guess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +72,16 @@ class ScaleRelease:
         noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "norms"))
         centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
         norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise)
+        seen = bool(np.max(noisy) > SEEN * self.noise)
         if not self.counts:
-            return Scale(math.exp(norm))
+            return Scale(math.exp(norm), seen=seen)
         outcomes, size = records.arrays[1][present].astype(np.float64), self.bins[1]
         octaves = np.clip(np.floor(np.log2(np.maximum(outcomes, 0.5))) + 1, 0, size - 1).astype(np.int64)  # 0 for 0
         counted = np.bincount(octaves, minlength=size).astype(np.float64)
         noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "counts"))
         middles = np.concatenate([[0.0], 1.5 * 2.0 ** np.arange(size - 1) - 0.5])  # of 0, 1, 2 and 3, 4 to 7, ...
-        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise))
+        seen = seen and bool(np.max(noisy) > SEEN * self.noise)
+        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise), seen)
 
     def _places(self, x: np.ndarray, most: float) -> np.ndarray:
         """The bin of every row, the longest rows first."""
@@ -81,6 +89,15 @@ class ScaleRelease:
             norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64) + float(self.intercept))
             steps = 2 * np.log2(most / norms)
         return np.clip(np.nan_to_num(np.floor(steps), posinf=1e9), 0, self.bins[0] - 1).astype(np.int64)
+
+
+def typical_information(family: Family, scale: Scale) -> float:
+    """Of a usual record, where the family does not know it by itself."""
+    if not family.unknown_information:
+        return 1.0
+    mean = max(scale.outcome, LEAST_INFORMATION)
+    variance = float(family.variance(np.array([math.log(mean)]))[0])
+    return max(mean**2 / variance, SINGLE_COUNT)
 
 
 def _mean(counts: np.ndarray, values: np.ndarray, least: float) -> float:

@@ -48,7 +48,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from confide import validation
 from confide.models.family import Array, Family, Outcome
@@ -56,6 +56,10 @@ from confide.validation import Refused
 
 FURTHEST = 40.0  # score of a count: further ones count as this
 STEEPNESS = 1.4  # of a bounded score by the linear one, over its bound and the root of the information
+MIXED_RATES = np.array([0.32063188, 0.47377018, 0.69609701, 1.01940113])  # fitted to the logistic function
+MIXED_SHARES = np.array([0.06011085, 0.37026876, 0.46013263, 0.10948776])
+COUNT_SLOPE = 0.9  # of a bounded count by s, over its bound and the root of the information
+LARGE_COUNT, COUNTED = 20.0, 400  # a mean, and counts that are summed over
 NOISE_SHARE = 0.25  # standard deviation of outcomes scaled to [-1, 1], where none is given
 
 
@@ -118,6 +122,23 @@ class Logistic(Family):
         """The slope by s is min(t, max(1/4, 1 - t)) at most: t e^-|s| where cut, for |s| >= |logit t|."""
         threshold = clip / bound
         return bound**2 * min(threshold, 0.5 if threshold < 0.5 else max(0.25, 1 - threshold))
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        mean, library = self.mean(s), _library(s)
+        return mean * (1 - mean) * library.minimum(1.0, threshold / library.maximum(mean, 1 - mean))
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        return min(bound * clip / 2, bound**2 / 4)
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        slope = self.information_weight(s, np.asarray(threshold), typical)
+        return slope, slope**2 / np.maximum(self.variance(s), 1e-300)
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """By normal distribution functions whose mixture is the logistic one to 6e-6 (Monahan and Stefanski 1992)."""
+        rates = MIXED_RATES / jnp.sqrt(1 + MIXED_RATES**2 * variance)
+        at = centre[..., None] * rates
+        return jax.scipy.special.ndtr(at) @ MIXED_SHARES, (jax.scipy.stats.norm.pdf(at) * rates) @ MIXED_SHARES
 
     @property
     def start_loss(self) -> float:
@@ -237,7 +258,7 @@ class Gaussian(Family):
     def smoothness(self, bound: float, clip: float) -> float:
         return self.noise_scale**-2.0 * bound**2
 
-    balance = (1.6, 3.0)
+    balance, deep_clip = (1.6, 3.0), False
 
     @property
     def usual_residual(self) -> float:
@@ -256,6 +277,26 @@ class Gaussian(Family):
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return self.smoothness(bound, clip)
+
+    def slope_of_mean(self, s: Array) -> Array:
+        return _library(s).ones_like(s)
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        within = special.erf if isinstance(s, np.ndarray) else jax.scipy.special.erf
+        return within(threshold * self.noise_scale / math.sqrt(2)) / self.noise_scale**2 + 0 * s
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        """Rises with the norm of a row."""
+        return bound**2 * math.erf(clip / bound * self.noise_scale / math.sqrt(2)) / self.noise_scale**2
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        cut, slope = threshold * self.noise_scale, self.information_weight(s, np.asarray(threshold))
+        density = math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)
+        beyond = cut**2 * math.erfc(cut / math.sqrt(2))
+        return slope, slope + (beyond - 2 * cut * density) / self.noise_scale**2
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return centre, jnp.ones_like(centre)
 
     @property
     def residual_scale(self) -> float:
@@ -335,6 +376,22 @@ class Poisson(Family):
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return bound * clip * (STEEPNESS * math.sqrt(typical) + 0.5)
+
+    def slope_of_mean(self, s: Array) -> Array:
+        return self.mean(s)
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        return count_weight(self.information(s), threshold, typical)
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        return COUNT_SLOPE * bound * clip * math.sqrt(typical)
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        return count_moments(self, s, threshold, typical, 0.0)
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = jnp.exp(jnp.minimum(centre + variance / 2, FURTHEST))
+        return mean, mean
 
     @property
     def residual_scale(self) -> float:
@@ -419,6 +476,22 @@ class NegativeBinomial(Family):
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return bound * clip * ((STEEPNESS + 0.5 * self.dispersion) * math.sqrt(typical) + 0.5)
 
+    def slope_of_mean(self, s: Array) -> Array:
+        return self.mean(s)
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        return count_weight(self.information(s), threshold, typical)
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        return COUNT_SLOPE * bound * clip * math.sqrt(typical)
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        return count_moments(self, s, threshold, typical, self.dispersion)
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = jnp.exp(jnp.minimum(centre + variance / 2, FURTHEST))
+        return mean, mean
+
     @property
     def residual_scale(self) -> float:
         return self._size**0.5
@@ -471,6 +544,27 @@ def bounded_count(mean: Array, y: Array, threshold: Array, typical: float, dispe
     above = information * (1 + dispersion * y)  # p (k + y), or the mean
     found = limit / width * (rest * -away * (width / here) + above * rise)
     return library.clip(found, -threshold, threshold)
+
+
+def count_weight(information: Array, threshold: Array, typical: float) -> Array:
+    """About the slope of a bounded count where it is cut deep, and its information where it is not."""
+    library = _library(information)
+    return library.minimum(COUNT_SLOPE * threshold * library.sqrt(library.minimum(information, typical)), information)
+
+
+def count_moments(
+    family: Family, s: np.ndarray, threshold: float, typical: float, dispersion: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """E psi r and E psi^2 by sums over counts. From `LARGE_COUNT` on neither changes any more: counts are weighted down
+    as their information grows, and bounded by their standard deviation."""
+    s = np.minimum(np.asarray(s, np.float64), math.log(LARGE_COUNT))[..., None]
+    y = np.arange(COUNTED)
+    if dispersion:
+        chances = stats.nbinom.pmf(y, 1 / dispersion, 1 / (1 + dispersion * np.exp(s)))
+    else:
+        chances = stats.poisson.pmf(y, np.exp(s))
+    psi = family.bounded(s, y, np.asarray(threshold), typical)
+    return np.sum(chances * psi * family.residual(s, y), axis=-1), np.sum(chances * psi**2, axis=-1)
 
 
 def _set(family: Family, **checked: Any) -> None:

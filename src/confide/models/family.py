@@ -157,6 +157,34 @@ class Family:
     convex_weights: ClassVar[bool] = False
     """Whether bounded scores are the gradient of a convex function, so that what rests on convexity may use them."""
 
+    # What noisy sums of bounded scores tell: for one score a record.
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """E psi r and E psi^2 given s, psi what `bounded` is: its slope by s where the model is true, and its variance.
+
+        E psi = 0 at every s, so that its derivative there, E[psi' - psi r], is 0 as well.
+        """
+        raise NotImplementedError
+
+    def slope_of_mean(self, s: Array) -> Array:
+        """The derivative of the mean by s."""
+        return self.variance(s)
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The mean over scores that are normal, and its derivative by their centre."""
+        raise NotImplementedError
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        """About E psi r, and free of the outcome: what z z^T is multiplied by where the information is released."""
+        raise NotImplementedError
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        """The most that this weight times ||z||^2 is for rows within `bound`, whose threshold is clip / ||z||."""
+        raise NotImplementedError
+
+    deep_clip: ClassVar[bool] = True
+    """Whether hardly any information is lost where every score is cut."""
+
     shared_shift: ClassVar[bool] = False
     """Whether adding one number to all scores of a record changes nothing, so that no record tells it."""
 

@@ -7,6 +7,7 @@ from confide.samplers.langevin import Langevin, langevin
 from confide.samplers.posterior_sample import OnePosteriorSample, one_posterior_sample
 from confide.samplers.psgld import psgld
 from confide.samplers.sampler import Sampler
+from confide.samplers.scoring import Scoring, scoring
 from confide.samplers.sgfs import sgfs
 from confide.samplers.sghmc import sghmc
 from confide.samplers.sgld import sgld
@@ -25,6 +26,7 @@ __all__ = [
     "Langevin",
     "OnePosteriorSample",
     "Sampler",
+    "Scoring",
     "Variational",
     "baoab",
     "dp_adam",
@@ -34,6 +36,7 @@ __all__ = [
     "langevin",
     "one_posterior_sample",
     "psgld",
+    "scoring",
     "sgfs",
     "sghmc",
     "sgld",

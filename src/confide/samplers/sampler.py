@@ -19,7 +19,7 @@ from confide.validation import Refused
 LARGEST = 1.0  # step size times clip
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
-Kind = Literal["steps", "hybrid", "last iterate", "posterior sample"]  # of run: what of it is released
+Kind = Literal["steps", "hybrid", "last iterate", "posterior sample", "scoring"]  # of run: what of it is released
 Decay = calibration.Schedule | Callable[[int], Any]  # how step sizes change
 
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from confide.models import families
 from confide.models.family import Family
 from confide.models.model import Model, from_family
 from confide.privacy.budget import Budget, Guarantee
+from confide.samplers import Scoring
 from confide.validation import Refused
 
 DOMAIN = (
@@ -83,7 +85,9 @@ class PrivateLinear(BaseEstimator):
         target = np.where(present, y, 0.0).astype(np.float32)
         records = len(design) if parameters.records is None else validation.count(records=parameters.records)
         budget = Budget(epsilon=parameters.epsilon, delta=parameters.delta, neighbours=parameters.neighbours)
-        key, clip = _key(parameters), parameters.clip
+        key, clip, sampler = _key(parameters), parameters.clip, parameters.sampler
+        if isinstance(sampler, Scoring):
+            sampler = replace(sampler, constant=-1)
         if clip is None and parameters.clipping == "plain":
             clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), parameters.chains)
         _warn_of_repetition(budget, parameters.ledger is not None)
@@ -91,7 +95,7 @@ class PrivateLinear(BaseEstimator):
             model,
             (design, target),
             budget,
-            parameters.sampler,
+            sampler,
             key=key,
             ledger=parameters.ledger,
             progress=False,

@@ -23,7 +23,7 @@ from confide.validation import Refused
 NETWORKS = ("mlp", "cnn")
 MODELS = (*families.BY_WORD, *NETWORKS)
 CONVEX = ("langevin", "ops", "hybrid")
-SAMPLERS = (*samplers.STEPPING, *samplers.DESCENTS, *CONVEX)
+SAMPLERS = ("scoring", *samplers.STEPPING, *samplers.DESCENTS, *CONVEX)
 FEW = 10  # draws for which langevin is thought of
 HIDDEN = (32,)
 RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
@@ -182,9 +182,10 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
     model, clip = build_model(described, request), request.clip
     if model.family is not None and request.clipping != "plain":
         model = replace_bound(model, described.bound)
-    elif clip is None:
+    elif clip is None and name != "scoring":
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
-    return Choice(model, _build_sampler(name, request), clip, why)
+    constant = -1 if isinstance(described, Schema) else None  # of images the model has its own
+    return Choice(model, _build_sampler(name, request, constant), clip, why)
 
 
 def replace_bound(model: Model, bound: float) -> Model:
@@ -230,12 +231,14 @@ def _choose_sampler(
     )
 
 
-def _build_sampler(name: str, request: Request) -> samplers.Sampler:
+def _build_sampler(name: str, request: Request, constant: int | None = None) -> samplers.Sampler:
     heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
     if name == "langevin":
         return samplers.langevin(request.draws or 1, **heat)
-    if name in ("ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
+    if name in ("scoring", "ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
         raise Refused(f"--temperature does not go with --sampler {name}: leave it out")
+    if name == "scoring":
+        return samplers.scoring(constant=constant)
     if name == "ops":
         return samplers.one_posterior_sample(draws=request.draws or 1)
     build: Any = getattr(samplers, name)

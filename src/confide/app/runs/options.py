@@ -72,9 +72,9 @@ class Request(RunSettings):
     sampler: str | None = field(
         default=None,
         metadata=words(
-            command="langevin, ops or hybrid for convex models; sgld, psgld, sghmc, baoab, sgnht, sgfs or "
-            "wang2015_sgld; dpvi for an approximation, dp_sgd or dp_adam for a point. By default sgld, or langevin "
-            "where few draws are asked for and it is the better use of the budget."
+            command="scoring for linear models; langevin, ops or hybrid for convex ones; sgld, psgld, sghmc, baoab, "
+            "sgnht, sgfs or wang2015_sgld; dpvi for an approximation, dp_sgd or dp_adam for a point. By default sgld, "
+            "or langevin where few draws are asked for and it is the better use of the budget."
         ),
     )
     ledger: str | None = field(

@@ -37,12 +37,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from confide.inference.options import Options
+from confide.mechanism.scale import REACH
 from confide.models.family import Family
 from confide.samplers import Sampler
 
 KAPPA = 2.0
 SETTLED = 1000.0  # times that the usual direction relaxes where the budget is rich
-REACH = 1.25  # usual norms: longer rows count less
 GENTLE = 0.25
 FEWEST, MOST = 200, 20_000
 SMALLEST_BATCH = 256

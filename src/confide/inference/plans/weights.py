@@ -28,12 +28,12 @@ import numpy as np
 
 from confide.inference.options import Options
 from confide.inference.plans.run_setup import RunSetup
-from confide.inference.plans.sizes import REACH, Sizes, plan_sizes
+from confide.inference.plans.sizes import Sizes, plan_sizes
 from confide.mechanism.kernel import MechanismParameters
-from confide.mechanism.scale import Scale, ScaleRelease
+from confide.mechanism.scale import REACH, Scale, ScaleRelease, typical_information
 from confide.models import convexity
 from confide.models.family import Family
-from confide.models.model import Model, Weighting
+from confide.models.model import Linear, Model, Weighting
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events.individual import CHANGE
@@ -42,8 +42,6 @@ from confide.validation import Refused
 
 SHARE, LARGEST_SHARE = 0.01, 0.05  # of the square of mu that buys the scale
 SEEN = 10.0  # standard deviations of its noise that a tenth of the records are to have
-LEAST_INFORMATION = 1e-4  # mean of counts: fewer are as few
-SINGLE_COUNT = 0.1  # least information of usual counts: where they are rare, one is far from none
 
 
 class Weights(NamedTuple):
@@ -85,15 +83,19 @@ def plan_weights(
         return Weights(family, sizes, None, known, linear.weighting.typical)
     if not buys or sampler.step_size is not None:
         return Weights(family, sizes, None, bound)
-    counts = family.unknown_information
-    share = min(LARGEST_SHARE, max(SHARE, (SEEN * 10 / n / mu) ** 2)) / (1 + counts)
-    release = ScaleRelease(
-        noise=CHANGE[budget.neighbours] / whole / math.sqrt(share),
-        intercept=linear.intercept,
-        counts=counts,
-        norm_bound=bound,
+    return Weights(family, sizes, scale_release(family, linear, n, whole, budget.neighbours), None)
+
+
+def scale_release(family: Family, linear: Linear, n: int, mu: float, neighbours: events.Neighbours) -> ScaleRelease:
+    """What is bought of the scale with a budget of mu."""
+    counts, bound = family.unknown_information, linear.norm_bound
+    if bound is not None and linear.intercept:
+        bound = math.hypot(bound, 1.0)
+    least = SEEN * 10 / n / (mu / events.SENSITIVITY[neighbours])
+    share = min(LARGEST_SHARE, max(SHARE, least**2)) / (1 + counts)
+    return ScaleRelease(
+        noise=CHANGE[neighbours] / mu / math.sqrt(share), intercept=linear.intercept, counts=counts, norm_bound=bound
     )
-    return Weights(family, sizes, release, None)
 
 
 def bound_curvature(setup: RunSetup, found: Weights | None, given: bool) -> tuple[MechanismParameters, float]:
@@ -126,15 +128,6 @@ def weigh(model: Model, row_bound: float, typical: float = 1.0) -> Model:
     """The model with its scores bounded so."""
     assert model.linear is not None
     return replace(model, linear=replace(model.linear, weighting=Weighting(row_bound, typical)))
-
-
-def typical_information(family: Family, scale: Scale) -> float:
-    """Of a usual record, where the family does not know it by itself."""
-    if not family.unknown_information:
-        return 1.0
-    mean = max(scale.outcome, LEAST_INFORMATION)
-    variance = float(family.variance(np.array([math.log(mean)]))[0])
-    return max(mean**2 / variance, SINGLE_COUNT)
 
 
 def usual_score(family: Family, scale: Scale) -> float:

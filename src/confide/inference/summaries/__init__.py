@@ -15,12 +15,13 @@ from confide.inference.summaries.runs import (
     Summary,
     VariationalSummary,
 )
+from confide.inference.summaries.scoring import ScoringSummary
 from confide.inference.summaries.tempered import HybridSummary, LangevinSummary, PosteriorSampleSummary
 
 __all__ = ["Priced", "RunSummary", "Steps", "Summary", "from_json"]
 
 RELEASES = (OutputSummary, ObjectiveSummary, StatisticsSummary, VotesSummary)
-NAMED = {kind.name: kind for kind in (LangevinSummary, PosteriorSampleSummary, *RELEASES)}
+NAMED = {kind.name: kind for kind in (LangevinSummary, PosteriorSampleSummary, ScoringSummary, *RELEASES)}
 BY_STEPS = (HybridSummary, OptimiserSummary, VariationalSummary, SamplerSummary)
 
 

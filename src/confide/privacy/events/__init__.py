@@ -21,6 +21,7 @@ from confide import validation
 from confide.privacy.events.base import EVERY_ITERATE, NEIGHBOURS, SENSITIVITY, Event, Neighbours, Parts, tally
 from confide.privacy.events.gaussian import GaussianSchedule, GaussianSteps
 from confide.privacy.events.individual import GaussianFilter, RenyiFilter, SpendingHistogram
+from confide.privacy.events.information import InformationSums
 from confide.privacy.events.noisy_votes import NoisyVotes
 from confide.privacy.events.posteriors import BoundedPosteriorSample, LastIterates, PosteriorSample
 from confide.privacy.events.releases import GaussianRelease, Release
@@ -38,6 +39,7 @@ __all__ = [
     "GaussianRelease",
     "GaussianSchedule",
     "GaussianSteps",
+    "InformationSums",
     "LastIterates",
     "Neighbours",
     "NoisyVotes",
@@ -123,6 +125,7 @@ _EVENTS = {
         RenyiFilter,
         SpendingHistogram,
         ScaleHistograms,
+        InformationSums,
         NoisyVotes,
         Composition,
     )

@@ -1,0 +1,153 @@
+r"""Plans of private scoring: how a budget of mu is divided, from public numbers alone.
+
+With shares q_j of mu^2 that add up to 1, question j has noise of Delta_j / (mu sqrt(q_j)), Delta its sensitivity: 1 for
+a record that is added or removed, sqrt(2) for the information of one that is replaced (`events.InformationSums`), and 2
+for its scores. The scale takes as much as for any other run whose scores are weighted; the rest is divided by
+`inference.scoring.SHARES`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.inference import scoring
+from confide.inference.options import Options
+from confide.inference.plans.plan import Plan
+from confide.inference.plans.weights import scale_release
+from confide.inference.scoring_job import ScoringJob
+from confide.inference.summaries.runs import RunSummary
+from confide.inference.summaries.scoring import ScoringSummary
+from confide.mechanism import noise
+from confide.mechanism.information import MOST, entries
+from confide.models.inputs import Records
+from confide.models.model import Model
+from confide.models.tracing import check_likelihood, unraveller
+from confide.privacy import events, pricing
+from confide.privacy.budget import Budget
+from confide.privacy.events.individual import CHANGE
+from confide.samplers import Sampler
+from confide.samplers.scoring import Scoring
+from confide.validation import Refused
+
+RELEASED = "the noisy sums of the run (release.json), its draws, and anything computed from them"
+MOST_SECURE = 200  # parameters whose products are rounded record by record
+
+
+def make_plan(
+    model: Model, records: Records, budget: Budget, sampler: Sampler, options: Options, key: jax.Array
+) -> Plan:
+    assert isinstance(sampler, Scoring)
+    _check(model, options)
+    family, linear = model.family, model.linear
+    assert family is not None
+    assert linear is not None
+    flat, unravel = unraveller(model, records.arrays, key)
+    check_likelihood(model, records, flat, unravel)
+    size, n = int(flat.size), records.number
+    secure = options.noise == "secure"
+    if size > (most := MOST_SECURE if secure else MOST):
+        raise Refused(f"scoring holds matrices of {size} x {size}: use sgld above {most} parameters")
+    mu = pricing.gdp_mu(budget.epsilon, budget.delta)
+    bought = scale_release(family, linear, n, mu, budget.neighbours)
+    left = math.sqrt(mu**2 - bought.event().parts(budget.neighbours).squared_mu)
+    shares = np.array(list(scoring.SHARES.values()))
+    start, steps, end = shares / shares.sum()
+    rounding = noise.CONTRIBUTIONS if secure else noise.SUMS
+    each = steps * scoring.growing(scoring.STEPS)
+    change, both = events.SENSITIVITY[budget.neighbours], np.array([start, end])
+    sums = noise.multiplier_needed(change / left / np.sqrt(each), rounding.lost(size))
+    wanted = CHANGE[budget.neighbours] / left / np.sqrt(both)
+    informations = noise.multiplier_needed(wanted, rounding.lost(entries(size)))
+    event = events.compose(
+        bought.event(),
+        events.InformationSums(noise_multipliers=tuple(rounding.worth(informations, entries(size)))),
+        events.gaussian(rounding.worth(sums, size)),
+    )
+    settings = model.settings or {}
+    own = settings.get("prior") != "gaussian"
+    job = ScoringJob(
+        model=model,
+        family=family,
+        unravel=unravel,
+        log_prior=(lambda theta: model.log_prior(unravel(theta))) if own else None,
+        scale=bought,
+        mu=left / change * math.sqrt(steps),
+        multipliers=sums,
+        information_multipliers=informations,
+        rounding=rounding,
+        size=size,
+        number=n,
+        constant=_constant(model, sampler.constant),
+        draws=validation.count(draws=sampler.draws if options.draws is None else options.draws),
+    )
+    return Plan(
+        model,
+        records,
+        job,
+        event,
+        _summary(model, sampler, job),
+        None,
+        RELEASED,
+        describe=lambda told, _: _describe(told, job),
+    )
+
+
+def _summary(model: Model, sampler: Sampler, job: ScoringJob) -> ScoringSummary:
+    own = {
+        "model": model.name,
+        "records": job.number,
+        "parameters": job.size,
+        "chains": 1,
+        "draws": job.draws,
+        "steps": job.steps,
+        "noise_multipliers": job.multipliers.tolist(),
+        "information_multipliers": job.information_multipliers.tolist(),
+        "scale": job.scale.to_json(),
+    }
+    return ScoringSummary.of(sampler.to_json() | own)
+
+
+def _describe(summary: RunSummary, job: ScoringJob) -> RunSummary:
+    """With what is known once the run is over."""
+    assert isinstance(summary, ScoringSummary)
+    assert job.release is not None
+    scale = {**summary.scale, "norm": job.release.norm, "seen": job.release.seen}
+    return ScoringSummary.of(summary.to_json() | {"clip": job.release.clip, "scale": scale})
+
+
+def _constant(model: Model, given: int | None) -> int | None:
+    """The place of the constant among the parameters: an intercept comes first."""
+    linear, columns = model.linear, (model.settings or {}).get("dimension")
+    assert linear is not None
+    if linear.intercept:
+        if given is not None:
+            raise Refused(f"constant = {given} beside an intercept would be a second one: leave one of them out")
+        return 0
+    if given is None or columns is None:
+        return given
+    if not -columns <= given < columns:
+        raise Refused(f"constant = {given} is none of the {columns} columns: count from 0, or from the end with -1")
+    return given % columns
+
+
+def _check(model: Model, options: Options) -> None:
+    """Refuse what no data could make right."""
+    if model.family is None or model.linear is None:
+        raise Refused(f"scoring is for generalised linear models, and this is {model.name}: choose another sampler")
+    if model.family.outputs:
+        raise Refused(f"scoring is for one score a record, and {model.name} has several: choose sgld or dpvi")
+    given = {
+        "batch_size": options.batch_size,
+        "steps": options.steps,
+        "clip": options.clip,
+        "clipping": options.clipping,
+        "burn_in": options.burn_in,
+        "chains": None if options.chains == 1 else options.chains,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise Refused(f"{name} = {value} is not scoring's, which asks all records a few times: leave it out")

@@ -1,0 +1,44 @@
+"""Summary of private scoring: a few questions, and draws that know of their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from confide.inference.summaries.runs import RunSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringSummary(RunSummary):
+    """Of sums over all records, each asked for once."""
+
+    name: ClassVar[str] = "scoring"
+    steps: int
+    noise_multipliers: list[float]  # of the sums of scores
+    information_multipliers: list[float]
+    scale: Mapping[str, Any]
+    constant: int | None = None  # column that is 1 for every record
+    clipping: str = "weighted"
+    clip: float | None = None  # once it is known
+
+    def lines(self) -> list[str]:
+        return [
+            f"{self.steps} sums of bounded scores over all records, each where the ones before it point, and the "
+            "information of the records before the first and after the last",
+            "scores are bounded by weights that no outcome decides: the clip bends nothing",
+            f"{self.draws} draws of the posterior given these noisy sums, at no further cost",
+        ]
+
+    def remarks(self) -> list[str]:
+        unseen = "The scale of the records did not stand out of its noise: the budget is too small to tell anything, "
+        unseen += "and the draws are those of the prior."
+        return [
+            *([] if self.scale.get("seen", True) else [unseen]),
+            f"The budget was spent on {self.steps} noisy sums of bounded scores and two of the records' information. "
+            "The draws are independent draws of the posterior given these, so that they know of the noise: intervals "
+            "are as wide as it makes them.",
+            "Approximations: rows are taken as normal with the moments that the released information tells, the "
+            "information is drawn from its own release, and the spread of scores is the model's. Where the model is "
+            "wrong, intervals are about the coefficients at which the mean bounded score is zero.",
+        ]

@@ -1,0 +1,82 @@
+r"""The information of the records, released: the sum of h_i u_i u_i^T with symmetric noise.
+
+u = A z is the row of a record, with the constant of the intercept, through a public root, and h is about the slope of
+its bounded score (`Family.information_weight`), which no outcome decides. The matrix of a record is cut to a bound k in
+Frobenius norm, h ||u||^2 <= k, whatever came before: the guarantee rests on this cut alone. Noise S with independent
+N(0, s^2) entries made symmetric, (S + S^T) / 2, is the Gaussian mechanism on the upper triangle in that norm, of
+variance s^2 on the diagonal and half of it beside. Each entry is rounded to the grid of its own noise.
+
+**Rounding.** u and its norm are of single precision, so that h ||u||^2 is off by less than (d + 10) 2^-23 of itself;
+the products and the sum are of double precision. The cut is to k (1 - 2^-10), which covers both for `MOST` parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from confide.mechanism import noise
+from confide.mechanism.clipping import GLM, ClippedSum, single_precision
+from confide.mechanism.layers import Prepared
+from confide.mechanism.noise import Rounding
+from confide.mechanism.per_example import TINY, Batch, row_norms, see
+from confide.models.family import Family
+
+MOST = 1000  # parameters
+SLACK = 2.0**-10
+
+
+class InformationQuery(NamedTuple):
+    position: jax.Array
+    root: jax.Array
+    bound: jax.Array  # of a record's matrix
+    scale: jax.Array  # standard deviation of the noise on the diagonal
+
+
+def entries(size: int) -> int:
+    """Of an upper triangle."""
+    return size * (size + 1) // 2
+
+
+def release_information(
+    sums: ClippedSum, prepared: Prepared, family: Family, rounding: Rounding, query: InformationQuery, units: jax.Array
+) -> jax.Array:
+    """The noisy sum over all records; `units` is the noise of the upper triangle in grid steps."""
+    sums = sums.weighted_by(prepared.weighting)
+    position, root = query.position.astype(jnp.float32), query.root.astype(jnp.float32)
+    upper = np.triu_indices(root.shape[0])
+    spread = query.scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
+
+    def products(batch: Batch) -> jax.Array:
+        rows = halves(sums, family, position, root, query.bound, batch).astype(jnp.float64)
+        if rounding == noise.CONTRIBUTIONS:  # each record by itself
+            return noise.whole(rows[:, upper[0]] * rows[:, upper[1]], spread)
+        return (rows.T @ rows)[upper]
+
+    total = sums.over(prepared.data, prepared.residual_threshold, None, products)
+    add = noise.join_noise if rounding == noise.CONTRIBUTIONS else noise.add_noise
+    noisy = add(total, spread, units)
+    return jnp.zeros(root.shape, jnp.float64).at[upper].set(noisy).at[upper[::-1]].set(noisy)
+
+
+def halves(
+    sums: ClippedSum, family: Family, position: jax.Array, root: jax.Array, bound: jax.Array, batch: Batch
+) -> jax.Array:
+    """sqrt(h) u of every record, whose outer products are summed; zero for empty places and what is not finite."""
+    glm = sums.per_example
+    assert isinstance(glm, GLM)
+    with single_precision():
+        inputs, scores = glm.scores(position, batch)
+        rows = see(inputs, root)
+        norms = row_norms(rows)
+        limit, reach, typical = glm.weighting(sums.limit)
+        threshold = limit / jnp.maximum(norms, TINY)
+        weight = family.information_weight(scores, threshold, typical) * jnp.minimum(1.0, jnp.square(threshold * reach))
+        most = bound.astype(jnp.float32) * (1 - SLACK) / jnp.maximum(jnp.square(norms), TINY)
+        good = batch.real & jnp.isfinite(weight) & jnp.isfinite(norms) & jnp.all(jnp.isfinite(rows), axis=1)
+        weight = jnp.where(good, jnp.clip(weight, 0.0, most), 0.0)
+        return jnp.where(good[:, None], rows, 0.0) * jnp.sqrt(weight)[:, None]

@@ -1,0 +1,339 @@
+"""Private scoring: what it asks for, what it costs, and draws that know of the noise."""
+
+import json
+import math
+import warnings
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import confide
+from confide import Refused, models
+from confide.inference import checkpoints, noise_aware, scoring, summaries
+from confide.inference.noise_aware import SCORES, Rows
+from confide.inference.release import Release
+from confide.mechanism import noise
+from confide.models import families
+from confide.privacy import pricing
+from helpers.fits import ledger_of
+
+LONG = pytest.mark.long
+RNG = np.random.default_rng(3)
+D = 4
+BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
+FAMILIES = {
+    "logistic": (models.logistic_regression, families.Logistic()),
+    "linear": (models.linear_regression, families.Gaussian(0.5)),
+    "poisson": (models.poisson_regression, families.Poisson()),
+    "negative binomial": (models.negative_binomial_regression, families.NegativeBinomial(0.5)),
+}
+
+
+def built(name, dimension=D, **more):
+    constructor, family = FAMILIES[name]
+    return constructor(dimension, **{"intercept": True, "prior_scale": 0.5} | family.parameters | more)
+
+
+def simulated(name, n, seed=0, dimension=D):
+    """Rows, outcomes and the coefficients behind them, the intercept last."""
+    rng, family = np.random.default_rng([seed, n]), FAMILIES[name][1]
+    truth = 0.5 * rng.normal(size=dimension + 1)
+    x = rng.uniform(-1, 1, (n, dimension))
+    s = x @ truth[:-1] + truth[-1]
+    if name == "logistic":
+        y = rng.random(n) < family.mean(s)
+    elif name == "linear":
+        y = s + family.noise_scale * rng.normal(size=n)
+    elif name == "poisson":
+        y = rng.poisson(np.exp(s))
+    else:
+        y = rng.poisson(np.exp(s) * rng.gamma(2.0, 0.5, n))
+    return (x.astype(np.float32), y.astype(np.float32)), truth
+
+
+def fit(name="logistic", data=None, budget=BUDGET, n=400, **more):
+    data = simulated(name, n)[0] if data is None else data
+    sampler = more.pop("sampler", None) or confide.scoring(more.pop("draws", 400))
+    settings = {"verbose": False, "progress": False, "key": 1} | more
+    model = settings.pop("model", None) or built(name, data[0].shape[1])
+    return confide.fit(model, data, budget, sampler, **settings)
+
+
+def coefficients(posterior):
+    return np.concatenate([posterior.draws["weights"][0], posterior.draws["intercept"][0][:, None]], axis=1)
+
+
+# What a family knows of its bounded scores.
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("threshold", [0.1, 0.6, 2.0])
+def test_moments_of_scores_are_those_of_simulated_outcomes(name, threshold):
+    """Of 400,000 records at five scores each; wrong once in 10,000 times."""
+    family, rng, n = FAMILIES[name][1], np.random.default_rng(5), 400_000
+    for s in (-2.0, -0.5, 0.0, 0.7, 1.8):
+        at = np.full(n, s)
+        if name == "logistic":
+            y = (rng.random(n) < family.mean(at)).astype(float)
+        elif name == "linear":
+            y = s + family.noise_scale * rng.normal(size=n)
+        elif name == "poisson":
+            y = rng.poisson(np.exp(s), n).astype(float)
+        else:
+            y = rng.poisson(np.exp(s) * rng.gamma(2.0, 0.5, n)).astype(float)
+        psi, residual = family.bounded(at, y, np.asarray(threshold), 1.3), family.residual(at, y)
+        slope, variance = family.score_moments(np.array([s]), threshold, 1.3)
+        for found, expected in ((psi * residual, slope[0]), (psi**2, variance[0])):
+            assert abs(found.mean() - expected) < 4.6 * found.std() / math.sqrt(n) + 1e-6
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_means_over_normal_scores_are_integrals(name):
+    family, nodes = FAMILIES[name][1], np.linspace(-8, 8, 4001)
+    density = stats.norm.pdf(nodes) / stats.norm.pdf(nodes).sum()
+    with jax.enable_x64(True):
+        for centre, variance in ((0.0, 1e-6), (-1.0, 0.3), (2.0, 4.0), (-4.0, 9.0)):
+            at = np.array([centre])
+            mean, slope = family.mean_over(jax.numpy.asarray(at), jax.numpy.asarray(variance))
+            s = centre + math.sqrt(variance) * nodes
+            assert float(mean[0]) == pytest.approx(density @ family.mean(s), rel=2e-3, abs=2e-5)
+            assert float(slope[0]) == pytest.approx(density @ family.slope_of_mean(s), rel=2e-3, abs=2e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_expected_score_is_that_of_simulated_rows(name):
+    """Normal rows, and the weight times the difference of means; four standard errors of a million rows."""
+    family, rng, n = FAMILIES[name][1], np.random.default_rng(7), 1_000_000
+    root = 0.4 * rng.normal(size=(3, 3))
+    mean, covariance = np.array([1.0, 0.2, -0.3]), np.zeros((3, 3))
+    covariance[1:, 1:] = (root @ root.T)[1:, 1:]
+    z = rng.multivariate_normal(mean, covariance, n)
+    position, truth = np.array([0.3, -0.5, 0.4]), np.array([0.1, 0.4, 0.7])
+    here = scoring.Frame(family, 100, 0, 1.0, 1.5, 0.15, 1.0, True, np.zeros(3))
+    weights, variances, _ = here.tables
+    told = noise_aware.Told(np.eye(3), 1.0, weights, variances, *[None] * 8)
+    with jax.enable_x64(True):
+        rows = Rows(*map(jax.numpy.asarray, (mean, covariance, np.eye(3))))
+        found = np.asarray(noise_aware.expect_score(family, told, rows, position, truth))
+        second = np.asarray(noise_aware.weigh_rows(variances, rows, truth))
+    each = (
+        z * (np.interp(z @ position, SCORES, weights) * (family.mean(z @ position) - family.mean(z @ truth)))[:, None]
+    )
+    assert np.all(np.abs(each.mean(axis=0) - found) < 4 * each.std(axis=0) / 1000 + 1e-5)
+    simulated = (z * np.interp(z @ truth, SCORES, variances)[:, None]).T @ z / n
+    np.testing.assert_allclose(second, simulated, rtol=0.02, atol=0.02 * np.abs(simulated).max())
+
+
+# The price.
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("kind", ["default", "secure"])
+@pytest.mark.parametrize("name", ["logistic", "poisson"])
+def test_the_budget_is_spent_and_nothing_more(neighbours, kind, name):
+    budget = confide.Budget(epsilon=0.7, delta=1e-6, neighbours=neighbours)
+    found = fit(name, budget=budget, noise=kind, key=None)
+    assert found.guarantee.epsilon == pytest.approx(0.7, rel=1e-6)
+    assert found.guarantee.epsilon <= 0.7 * (1 + 1e-9)
+    names = [event["event"] for event in found.guarantee.event.to_json()["events"]]
+    assert names == ["ScaleHistograms", "InformationSums", "GaussianSchedule"]
+    plan, mu = found.plan, pricing.gdp_mu(0.7, 1e-6)
+    change, matrix = (1.0, 1.0) if neighbours == "add-remove" else (2.0, math.sqrt(2))
+    scores = np.sum((change / np.array(plan["noise_multipliers"])) ** 2)
+    matrices = np.sum((matrix / np.array(plan["information_multipliers"])) ** 2)
+    assert scores + matrices < mu**2
+    assert np.all(np.isfinite(coefficients(found)))
+
+
+def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(monkeypatch):
+    """With the same records, and one grid step more of noise in all units: sums move by it."""
+    plain = fit()
+    draw = noise.draw_units
+    monkeypatch.setattr(noise, "draw_units", lambda *given, **more: 2 * draw(*given, **more))
+    loud = fit()
+    assert loud.release.noise.tolist() == plain.release.noise.tolist()
+    first = plain.release.first_information - loud.release.first_information
+    deviation = plain.release.information_noise[0]
+    assert 0.3 * deviation < np.std(np.diag(first)) < 3 * deviation
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"batch_size": 50}, "batch_size = 50"),
+        ({"steps": 50}, "steps = 50"),
+        ({"chains": 2}, "chains = 2"),
+        ({"burn_in": 5}, "burn_in = 5"),
+        ({"clip": 1.0}, "clip = 1"),
+        ({"clipping": "plain"}, "clipping = plain"),
+        ({"account": "individual"}, "keeps the account of 'dp' alone"),
+        ({"canaries": 10}, "canaries"),
+        ({"model": models.softmax_regression(D, 3)}, "one score a record"),
+        ({"model": models.mlp((D, 4, 2))}, "generalised linear models"),
+        ({"sampler": confide.scoring(constant=1)}, "second one"),
+        ({"sampler": confide.scoring(constant=9), "model": models.logistic_regression(D)}, "none of the 4 columns"),
+    ],
+)
+def test_what_it_has_no_use_for_is_refused_before_any_charge(more, words, tmp_path):
+    ledger = ledger_of(tmp_path)
+    with pytest.raises(Refused, match=words) as refusal:
+        fit(ledger=ledger, dataset="patients", **more)
+    assert "\n" not in str(refusal.value)
+    assert ledger.history("patients") == []
+
+
+def test_too_many_parameters_are_refused():
+    with pytest.raises(Refused, match="matrices of 1200 x 1200"):
+        fit(data=(np.zeros((20, 1200), np.float32), np.zeros(20)), model=models.logistic_regression(1200))
+
+
+# The run.
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_draws(tmp_path, monkeypatch):
+    whole = fit(checkpoint=tmp_path / "whole")
+    write, written = checkpoints.write, []
+
+    def stop(path, checkpoint):
+        write(path, checkpoint)
+        written.append(checkpoint.block)
+        if len(written) % 4 == 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "write", stop)
+    found = None
+    for _ in range(12):
+        try:
+            found = fit(checkpoint=tmp_path / "killed")
+            break
+        except KeyboardInterrupt:
+            continue
+    assert found is not None
+    assert len(written) > 12
+    assert np.array_equal(coefficients(found), coefficients(whole))
+    assert not (tmp_path / "killed").exists()
+
+
+def test_draws_are_made_again_from_what_was_released(tmp_path):
+    found = fit("poisson")
+    folder = found.save(tmp_path / "run")
+    record = json.loads((folder / "release.json").read_text())
+    again = Release.from_json(record)
+    flat = again.draw(400).astype(np.float32)
+    assert np.array_equal(flat[:, 1:], found.draws["weights"][0])
+    assert np.array_equal(flat[:, 0], found.draws["intercept"][0])
+    loaded = confide.Posterior.load(folder)
+    assert loaded.release.to_json() == record
+    assert loaded.settled is True
+    assert "release.json" in loaded.guarantee.released
+    (folder / "release.json").write_text(json.dumps(record | {"sums": [[1.0]]}))
+    with pytest.raises(Refused, match="does not hold a posterior"):
+        confide.Posterior.load(folder)
+
+
+@pytest.mark.parametrize("prior", ["laplace", "own"])
+def test_other_priors_are_those_of_the_draws(prior):
+    """With next to no budget the draws are the prior's; standard deviations to 15%, of 4,000 draws of five."""
+
+    def own(parameters):
+        return -0.5 * sum(((leaf - 1.0) ** 2 / 0.04).sum() for leaf in jax.tree.leaves(parameters))
+
+    model = models.logistic_regression(D, prior_scale=0.5, prior=own if prior == "own" else prior, intercept=True)
+    posterior = fit(budget=confide.Budget(epsilon=0.002, delta=1e-7), model=model, draws=4000)
+    found = coefficients(posterior)
+    assert posterior.plan["scale"]["seen"] is False
+    assert any("those of the prior" in remark for remark in summaries.from_json(posterior.plan).remarks())
+    expected = 0.2 if prior == "own" else 0.5 * math.sqrt(2)
+    assert np.std(found, axis=0) == pytest.approx(expected, rel=0.15)
+    assert np.mean(found, axis=0) == pytest.approx(1.0 if prior == "own" else 0.0, abs=0.15)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("kind", ["zeros", "constant", "double", "one outcome", "long", "few"])
+def test_bad_tables_give_a_wide_and_finite_posterior(name, kind):
+    """Nothing is refused or warned of: that would tell."""
+    (x, y), _ = simulated(name, 3 if kind == "few" else 300)
+    if kind == "zeros":
+        x = np.zeros_like(x)
+    if kind == "constant":
+        x[:, 0] = 1.0
+    if kind == "double":
+        x[:, 1] = x[:, 0]
+    if kind == "one outcome":
+        y = np.ones_like(y)
+    if kind == "long":
+        x, y = x * np.float32(1e20), y if name == "logistic" else np.full_like(y, 1e6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = coefficients(fit(name, (x, y), n=300))
+    assert np.all(np.isfinite(found))
+    assert np.min(np.std(found, axis=0)) > 1e-3
+
+
+def test_the_unit_of_rows_does_not_matter(monkeypatch):
+    """Without the noise of the bins, which have units of their own, rows in another one give the draws in that unit."""
+    monkeypatch.setattr(noise, "noisy_counts", lambda counts, scale, source: counts)
+    (x, y), _ = simulated("logistic", 500)
+    key = {"key": jax.random.key(0)}
+    monkeypatch.setattr(noise, "own", lambda source, mark: source)
+    found = []
+    for by in (1.0, 8.0):
+        model = models.logistic_regression(D, prior_scale=0.5 / by)
+        posterior = fit(data=(x * np.float32(by), y), model=model, **key)
+        found.append(by * posterior.draws["weights"][0])
+    spread = np.std(found[0], axis=0)
+    assert np.all(np.abs(found[0].mean(axis=0) - found[1].mean(axis=0)) < 0.25 * spread)
+    assert np.std(found[1], axis=0) == pytest.approx(spread, rel=0.2)
+
+
+def test_a_constant_column_is_as_good_as_an_intercept():
+    (x, y), _ = simulated("logistic", 2000)
+    own = fit(data=(x, y), budget=confide.Budget(epsilon=4.0, delta=1e-5), draws=2000)
+    column = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
+    model = models.logistic_regression(D + 1, prior_scale=0.5)
+    other = fit(
+        data=(column, y), model=model, budget=confide.Budget(epsilon=4.0, delta=1e-5),
+        sampler=confide.scoring(2000, constant=-1),
+    )  # fmt: skip
+    first, second = coefficients(own), other.draws["weights"][0]
+    assert np.all(np.abs(first.mean(axis=0) - second.mean(axis=0)) < 2 * np.std(first, axis=0))
+    assert np.std(second, axis=0) == pytest.approx(np.std(first, axis=0), rel=0.25)
+
+
+# Intervals.
+
+
+@LONG
+@pytest.mark.parametrize(
+    ("name", "epsilon", "n"), [("logistic", 0.5, 2000), ("poisson", 1.0, 2000), ("linear", 1.0, 1000)]
+)
+def test_intervals_hold_the_truth(name, epsilon, n):
+    """90% intervals of 24 datasets with five coefficients each: fewer than 92 of 120 are held once in 10,000 times,
+    were they independent."""
+    held, ranks = 0, []
+    for seed in range(24):
+        data, truth = simulated(name, n, seed=seed + 1)
+        found = coefficients(fit(name, data, confide.Budget(epsilon=epsilon, delta=1e-5), key=seed))
+        low, high = np.quantile(found, [0.05, 0.95], axis=0)
+        held += int(np.sum((low <= truth) & (truth <= high)))
+        ranks.append(np.mean(found < truth, axis=0))
+    assert held >= 92
+    assert stats.kstest(np.ravel(ranks), "uniform").pvalue > 1e-4
+
+
+@LONG
+def test_a_missing_bound_shows_in_the_answers(monkeypatch):
+    """What a neighbour moves: with the cut within the noise, without it far beyond."""
+    (x, y), _ = simulated("linear", 200)
+    far = x.copy()
+    far[0] = 50.0
+    wild = y.copy()
+    wild[0] = 1e4
+    budget = confide.Budget(epsilon=2.0, delta=1e-5)
+    monkeypatch.setattr(noise, "own", lambda source, mark: source)
+    monkeypatch.setattr(noise, "noisy_counts", lambda counts, scale, source: counts)
+    one, other = (fit("linear", data, budget).release for data in ((x, y), (far, wild)))
+    moved = np.linalg.norm(one.first_information - other.first_information) / one.information_noise[0]
+    assert moved < 3 * math.sqrt(2) * pricing.gdp_mu(2.0, 1e-5)

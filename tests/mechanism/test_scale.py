@@ -99,7 +99,7 @@ def test_a_row_is_in_the_same_bin_wherever_it_stands():
             for height in (1, 2, 7, 40):
                 table = np.tile(row.astype(np.float32), (height + 1, 1))
                 for part in (table, table[1:]):
-                    found |= set(RELEASE._places(part, 2.0**30).tolist())
+                    found |= set(RELEASE._octaves(part, 2.0**30).tolist())
             assert len(found) == 1
 
 
@@ -295,3 +295,37 @@ def test_a_resumed_run_has_the_same_scale(tmp_path, monkeypatch):
     assert resumed.plan["scale"] == whole.plan["scale"]
     assert resumed.plan["clip"] == whole.plan["clip"]
     assert np.array_equal(resumed.draws["weights"], whole.draws["weights"])
+
+
+@pytest.mark.parametrize("norm", [0.9, 1.0, 1.3, 3.74, 1e-12, 1e12])
+def test_the_norm_is_bought_within_its_bin(norm):
+    """Rows of one norm, which half an octave would tell to 19% at best; by 2,000 records and noise of 20, to 2%."""
+    x = np.zeros((2000, 3), np.float32)
+    x[:, 1] = norm
+    records = as_records((x, np.zeros(2000, np.float32)))
+    release = ScaleRelease(noise=20.0, intercept=False, counts=False, finer=True)
+    found = [release.release(records, noise.as_key(key)).norm for key in range(20)]
+    if 1e-9 < norm < 1e9:
+        assert found == pytest.approx([norm] * 20, rel=0.03)
+    assert np.all(np.isfinite(found))
+    assert release.event().histograms == 2
+
+
+def test_one_record_moves_the_finer_norm_by_no_more_than_a_histogram(monkeypatch):
+    """About the same bin, which the histogram has told."""
+    heard = []
+    monkeypatch.setattr(noise, "around", lambda point, *given, **more: heard.append(point) or point)
+    monkeypatch.setattr(scale, "_mean", lambda *given: 0.3)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 3)).astype(np.float32)
+    release = ScaleRelease(noise=1e-9, intercept=False, counts=False, finer=True)
+    present = np.ones(50, bool)
+    for length in (0.0, 1e-30, 1e-3, 1.0, 1e3, 1e30):
+        heard.clear()
+        other = x.copy()
+        other[0] = length
+        for rows, there in ((x, present), (other, present), (x, np.arange(50) > 0)):
+            release.release(Records((rows, np.zeros(50, np.float32)), there, 50), noise.as_key(0))
+        whole, replaced, without = (each for each in heard if each.size == 1)
+        assert abs(whole - replaced) <= math.sqrt(2)
+        assert abs(whole - without) <= 1

@@ -76,9 +76,16 @@ def _shrink(noisy: np.ndarray, variance: float, squared_norm: float, first: int)
     return Shrunk(found, max(kept))
 
 
+def decompose(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors, each with its largest entry above 0: what is drawn along them depends on signs."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    largest = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
+    return values, vectors * np.where(largest < 0, -1.0, 1.0)
+
+
 def floor_eigenvalues(matrix: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues of at least this share of their mean, and eigenvectors."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    values, vectors = decompose(matrix)
     least = share * max(float(np.mean(np.maximum(values, 0.0))), 1e-300)
     return np.maximum(values, least), vectors
 
@@ -96,5 +103,5 @@ def split(second: np.ndarray, constant: int | None) -> Moments:
     mean[constant] = 1.0
     covariance = scaled - np.outer(mean, mean)
     covariance[constant], covariance[:, constant] = 0.0, 0.0
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = decompose(covariance)
     return Moments(mean, rebuild(np.maximum(values, 0.0), vectors))

@@ -42,6 +42,11 @@ ITERATIONS = 5
 NOTHING = 1e200  # variance of the noise where the likelihood is to say nothing
 
 
+def constants() -> tuple[float, ...]:
+    """Whatever decides what is asked, beside the plan: a run that was begun with others is not gone on with."""
+    return (*SHARES.values(), STEPS, GROWTH, CLIP, MISFIT, COUNTED, FLOOR, ITERATIONS, REACH)
+
+
 class Frame(NamedTuple):
     """What is public before the first question about scores."""
 
@@ -143,7 +148,7 @@ def gather(here: Frame, root: np.ndarray, rows: Rows, answers: Answers, middle: 
     taken = np.argsort(total, kind="stable")[:COUNTED]
     shares = (1 / total[taken]) / np.sum(1 / total[taken])
     spread = root @ np.asarray(noise_aware.weigh_rows(variances, rows, root @ middle)) @ root
-    values, vectors = np.linalg.eigh(here.number * spread)
+    values, vectors = moments.decompose(here.number * spread)
     return known._replace(
         positions=answers.positions[taken],
         shares=shares,
@@ -193,7 +198,7 @@ def correct(
     second = root @ found.shrunk.second @ root
     rest = whole - level * second
     seen = (noisy / here.number / ratio - rest) / level
-    _, basis = np.linalg.eigh(second)
+    _, basis = moments.decompose(second)
     stretch = np.einsum("ji,ji->i", basis, root @ root @ basis)
     before = found.shrunk.kept * found.variance * np.outer(stretch, stretch)
     after = (deviation / here.number / level / ratio) ** 2

@@ -22,9 +22,9 @@ from confide.mechanism.clipping import ClippedSum, clipped_sum
 from confide.mechanism.information import InformationQuery, entries, release_information
 from confide.mechanism.kernel import Query
 from confide.mechanism.layers import Draw, Observed, Prepared
-from confide.mechanism.noise import KeyedSource, Rounding, SecureSource
+from confide.mechanism.noise import Rounding
 from confide.mechanism.oracle import Observers
-from confide.mechanism.scale import ScaleRelease
+from confide.mechanism.scale import Scale, ScaleRelease
 from confide.models.family import Family
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model, Weighting
@@ -33,6 +33,7 @@ from confide.models.model import Model, Weighting
 class State(NamedTuple):
     """What was answered so far; the rest is zeros."""
 
+    scale: np.ndarray  # norm, outcome, and whether they were seen
     first: np.ndarray
     positions: np.ndarray
     sums: np.ndarray
@@ -77,11 +78,12 @@ class ScoringJob:
         return self
 
     def digest(self) -> str:
-        return hashlib.sha256(repr((self.scale, self.multipliers.tolist(), self.draws)).encode()).hexdigest()
+        told = (self.scale, self.multipliers.tolist(), self.draws, scoring.constants())
+        return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
         square, several = (self.size, self.size), (self.steps, self.size)
-        return list(State(np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square)))
+        return list(State(np.zeros(3), np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square)))
 
     def execute(
         self,
@@ -96,7 +98,6 @@ class ScoringJob:
         """The draws, (1, draws, parameters). Answers are few, and every one is kept."""
         use_compilation_cache()
         records = as_records(data)
-        here = self._frame(records, key)
         state = State(*(np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays)))
         done = 0 if resumed is None else resumed.block
 
@@ -104,15 +105,19 @@ class ScoringJob:
             if checkpoint is not None and resumed is not None:
                 checkpoints.write(checkpoint, resumed._replace(block=number, arrays=list(state)))
             if report is not None:
-                report(min(max(number - 1, 0), self.steps))
+                report(min(max(number - 2, 0), self.steps))
 
+        if done == 0:
+            found = self.scale.release(records, noise.separate(key, "scale"))
+            state, done = state._replace(scale=np.array(found, np.float64)), 1
+            keep(done, state)
+        here = self._frame(Scale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2])))
         with jax.enable_x64(True):
             state = self._ask(here, records, key, state, done, keep)
         self.release = self._told(here, state)
         return self.release.draw(self.draws, self.log_prior).astype(np.float32)[None]
 
-    def _frame(self, records: Records, key: Any) -> Frame:
-        scale = self.scale.release(records, noise.separate(key, "scale"))
+    def _frame(self, scale: Scale) -> Frame:
         settings = self.model.settings or {}
         prior_scale = float(settings.get("prior_scale", 1.0))
         return scoring.frame(self.family, self.number, self.size, self.constant, prior_scale, scale, self.mu)
@@ -121,28 +126,36 @@ class ScoringJob:
         self, here: Frame, records: Records, key: Any, state: State, done: int, keep: Callable[[int, State], None]
     ) -> State:
         """The questions that are left, in their order: the information, the sums, and the information."""
-        ask, source = self._compile(here, records), key if isinstance(key, SecureSource) else KeyedSource(key)
+        ask = self._compile(here, records)
         spread = here.information_bound * self.information_multipliers
 
-        def information(number: int, position: np.ndarray, root: np.ndarray) -> np.ndarray:
-            query = InformationQuery(*map(jnp.asarray, (position, root, here.information_bound, spread[number])))
-            units = noise.draw_units(source, 0, number, (entries(self.size),), "information")
-            return np.asarray(ask.information(query, units))
+        def units(purpose: str, number: int, count: int, *question: Any) -> jax.Array:
+            """Noise that belongs to the question: another one, by a bit, has other noise, on any machine."""
+            told = b"".join(
+                np.asarray(each, np.float64).tobytes() for each in (*question, here.row_bound, here.typical)
+            )
+            own = noise.separate(key, f"{purpose} {number} {hashlib.sha256(told).hexdigest()}")
+            return noise.draw_units(own, 0, number, (count,), purpose)
 
-        if done == 0:
+        def information(number: int, position: np.ndarray, root: np.ndarray) -> np.ndarray:
+            asked = (position, root, here.information_bound, spread[number])
+            drawn = units("information", number, entries(self.size), *asked)
+            return np.asarray(ask.information(InformationQuery(*map(jnp.asarray, asked)), drawn))
+
+        if done == 1:
             state = state._replace(first=information(0, here.start, np.eye(self.size) / here.clip))
-            keep(1, state)
+            keep(2, state)
         found = scoring.geometry(here, state.first, spread[0])
-        for t in range(max(done - 1, 0), self.steps):
+        for t in range(max(done - 2, 0), self.steps):
             position = self._next(here, found, state, t)
-            units = noise.draw_units(source, 0, t, (self.size,))
-            answer = ask.score(found.root @ position, found.root, self.multipliers[t], units)
-            state.positions[t], state.sums[t] = position, np.asarray(answer)
-            keep(t + 2, state)
-        if done < self.steps + 2:
+            asked = (found.root @ position, found.root, self.multipliers[t])
+            state.sums[t] = np.asarray(ask.score(*asked, units("noise", t, self.size, *asked)))
+            state.positions[t] = position
+            keep(t + 3, state)
+        if done < self.steps + 3:
             end = found.root @ self._next(here, found, state, self.steps)
             state = state._replace(last=information(1, end, found.root))
-            keep(self.steps + 2, state)
+            keep(self.steps + 3, state)
         return state
 
     def _next(self, here: Frame, found: Geometry, state: State, t: int) -> np.ndarray:
@@ -180,7 +193,7 @@ class ScoringJob:
     def _told(self, here: Frame, state: State) -> Release:
         spread = here.information_bound * self.information_multipliers
         found = scoring.geometry(here, state.first, spread[0])
-        told = b"".join(np.ascontiguousarray(array).tobytes() for array in state)  # released: no secret is in the key
+        told = np.ascontiguousarray(state.sums).tobytes()  # they are released: no secret is in the key
         return Release(
             family={"word": self.family.word, **self.family.parameters},
             records=self.number,

@@ -7,7 +7,9 @@ N(0, s^2) entries made symmetric, (S + S^T) / 2, is the Gaussian mechanism on th
 variance s^2 on the diagonal and half of it beside. Each entry is rounded to the grid of its own noise.
 
 **Rounding.** u and its norm are of single precision, so that h ||u||^2 is off by less than (d + 10) 2^-23 of itself;
-the products and the sum are of double precision. The cut is to k (1 - 2^-10), which covers both for `MOST` parameters.
+the products and the sum, over n places in chunks of c, are of double precision, off by 2 (c + n / c) n 2^-53 of k.
+The cut is to k (1 - 2^-10) for `MOST` parameters, and what the sum may be off by below that. Rows are computed once,
+into a buffer that is both measured and summed.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.mechanism import noise
-from confide.mechanism.clipping import GLM, ClippedSum, single_precision
+from confide.mechanism.clipping import CHUNK, GLM, ClippedSum, single_precision
 from confide.mechanism.layers import Prepared
 from confide.mechanism.noise import Rounding
-from confide.mechanism.per_example import TINY, Batch, row_norms, see
+from confide.mechanism.per_example import TINY, Batch, once, row_norms, see
 from confide.models.family import Family
 
 MOST = 1000  # parameters
@@ -51,8 +53,11 @@ def release_information(
     upper = np.triu_indices(root.shape[0])
     spread = query.scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
 
+    places = prepared.data[0].shape[0]
+    bound = query.bound * (1 - SLACK - 2.0**-52 * places * (CHUNK + places / CHUNK))
+
     def products(batch: Batch) -> jax.Array:
-        rows = halves(sums, family, position, root, query.bound, batch).astype(jnp.float64)
+        rows = halves(sums, family, position, root, bound, batch).astype(jnp.float64)
         if rounding == noise.CONTRIBUTIONS:  # each record by itself
             return noise.whole(rows[:, upper[0]] * rows[:, upper[1]], spread)
         return (rows.T @ rows)[upper]
@@ -69,14 +74,18 @@ def halves(
     """sqrt(h) u of every record, whose outer products are summed; zero for empty places and what is not finite."""
     glm = sums.per_example
     assert isinstance(glm, GLM)
-    with single_precision():
+
+    def see_rows(position: jax.Array) -> tuple[jax.Array, jax.Array]:
         inputs, scores = glm.scores(position, batch)
-        rows = see(inputs, root)
+        return see(inputs, root), scores
+
+    with single_precision():
+        rows, scores = once(see_rows, position)
         norms = row_norms(rows)
         limit, reach, typical = glm.weighting(sums.limit)
         threshold = limit / jnp.maximum(norms, TINY)
         weight = family.information_weight(scores, threshold, typical) * jnp.minimum(1.0, jnp.square(threshold * reach))
-        most = bound.astype(jnp.float32) * (1 - SLACK) / jnp.maximum(jnp.square(norms), TINY)
+        most = bound.astype(jnp.float32) / jnp.maximum(jnp.square(norms), TINY)
         good = batch.real & jnp.isfinite(weight) & jnp.isfinite(norms) & jnp.all(jnp.isfinite(rows), axis=1)
         weight = jnp.where(good, jnp.clip(weight, 0.0, most), 0.0)
         return jnp.where(good[:, None], rows, 0.0) * jnp.sqrt(weight)[:, None]

@@ -7,6 +7,9 @@ replacing it two counts by 1. Every count gets
 Gaussian noise, and the bins that stand out of it are averaged. The bins are public: below a declared bound of the rows
 they begin at that bound, so that rows, bound and prior may have any unit; else at powers of two, from 2^-30 to 2^30,
 further rows being in the outermost.
+
+**Finer** than half an octave: log2 of every norm over the usual one, cut to +-`CUT`, is summed with the same noise.
+A record adds at most .7, and moves it by 1.4 < sqrt(2) where it is replaced: no more than a histogram.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ STANDS_OUT = 3.0  # standard deviations of the noise
 SEEN = 4.0  # the same, of the highest count: an empty bin of 120 has as much once in 260 times
 GAP = 3  # bins from one that stands out to the next
 PIECE = 2**16  # rows at a time
+CUT = 0.7  # octaves from the usual norm
 REACH = 1.25  # usual norms: longer rows count less
 LEAST_INFORMATION = 1e-4  # mean of counts: fewer are as few
 SINGLE_COUNT = 0.1  # least information of usual counts: where they are rare, one is far from none
@@ -50,9 +54,10 @@ class ScaleRelease:
     intercept: bool
     counts: bool  # whether outcomes are counts, and their size is bought as well
     norm_bound: float | None = None  # of a row, with the constant of the intercept
+    finer: bool = False  # whether the norm is bought once more, within its bin
 
     def event(self) -> Event:
-        return events.ScaleHistograms(noise=self.noise, histograms=1 + self.counts)
+        return events.ScaleHistograms(noise=self.noise, histograms=1 + self.counts + self.finer)
 
     def to_json(self) -> dict[str, Any]:
         return {"noise": self.noise, "declared": self.norm_bound is not None}
@@ -67,12 +72,17 @@ class ScaleRelease:
         x, present = records.arrays[0], records.present
         size, most = self.bins[0], self.norm_bound or 2.0**FAR
         drawn = noise.wide(self.noise, 1.0, 1)  # each count that changes does so by 1
-        places = np.concatenate([self._places(x[i : i + PIECE], most) for i in range(0, len(x), PIECE)])
+        octaves = np.concatenate([self._octaves(x[i : i + PIECE], most) for i in range(0, len(x), PIECE)])
+        places = np.clip(np.floor(2 * octaves), 0, size - 1).astype(np.int64)
         counted = np.bincount(places[present], minlength=size).astype(np.float64)
         noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "norms"))
         centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
         norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise)
         seen = bool(np.max(noisy) > SEEN * self.noise)
+        if self.finer:
+            away = np.clip(math.log2(most) - norm / math.log(2) - octaves[present], -CUT, CUT)
+            total = np.array([float(np.sum(away))])
+            norm += math.log(2) * float(noise.around(total, drawn, noise.separate(source, "finer"))[0]) / records.number
         if not self.counts:
             return Scale(math.exp(norm), seen=seen)
         outcomes, size = records.arrays[1][present].astype(np.float64), self.bins[1]
@@ -83,12 +93,11 @@ class ScaleRelease:
         seen = seen and bool(np.max(noisy) > SEEN * self.noise)
         return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise), seen)
 
-    def _places(self, x: np.ndarray, most: float) -> np.ndarray:
-        """The bin of every row, the longest rows first."""
+    def _octaves(self, x: np.ndarray, most: float) -> np.ndarray:
+        """How far every row is below the longest, in octaves, from 0 to a billion."""
         with np.errstate(all="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64) + float(self.intercept))
-            steps = 2 * np.log2(most / norms)
-        return np.clip(np.nan_to_num(np.floor(steps), posinf=1e9), 0, self.bins[0] - 1).astype(np.int64)
+            return np.clip(np.nan_to_num(np.log2(most / norms), posinf=1e9, neginf=0.0), 0.0, 1e9)
 
 
 def typical_information(family: Family, scale: Scale) -> float:

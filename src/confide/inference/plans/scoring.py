@@ -34,6 +34,8 @@ from confide.samplers.scoring import Scoring
 from confide.validation import Refused
 
 RELEASED = "the noisy sums of the run (release.json), its draws, and anything computed from them"
+FURTHEST = 1e15  # norm that a row may be declared to have, or its inverse
+MOST_PLACES = 30_000_000  # records whose sum is exact enough
 MOST_SECURE = 200  # parameters whose products are rounded record by record
 
 
@@ -51,8 +53,10 @@ def make_plan(
     secure = options.noise == "secure"
     if size > (most := MOST_SECURE if secure else MOST):
         raise Refused(f"scoring holds matrices of {size} x {size}: use sgld above {most} parameters")
+    if records.places > MOST_PLACES:
+        raise Refused(f"scoring sums {n} records with more rounding than its noise allows for: use sgld")
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
-    bought = scale_release(family, linear, n, mu, budget.neighbours)
+    bought = scale_release(family, linear, n, mu, budget.neighbours, finer=True)
     left = math.sqrt(mu**2 - bought.event().parts(budget.neighbours).squared_mu)
     shares = np.array(list(scoring.SHARES.values()))
     start, steps, end = shares / shares.sum()
@@ -136,6 +140,9 @@ def _constant(model: Model, given: int | None) -> int | None:
 
 def _check(model: Model, options: Options) -> None:
     """Refuse what no data could make right."""
+    bound = None if model.linear is None else model.linear.norm_bound
+    if bound is not None and not 1 / FURTHEST <= bound <= FURTHEST:
+        raise Refused(f"norm_bound = {bound:g} is beyond single precision: scale the rows and their bound")
     if model.family is None or model.linear is None:
         raise Refused(f"scoring is for generalised linear models, and this is {model.name}: choose another sampler")
     if model.family.outputs:

@@ -86,15 +86,21 @@ def plan_weights(
     return Weights(family, sizes, scale_release(family, linear, n, whole, budget.neighbours), None)
 
 
-def scale_release(family: Family, linear: Linear, n: int, mu: float, neighbours: events.Neighbours) -> ScaleRelease:
+def scale_release(
+    family: Family, linear: Linear, n: int, mu: float, neighbours: events.Neighbours, finer: bool = False
+) -> ScaleRelease:
     """What is bought of the scale with a budget of mu."""
     counts, bound = family.unknown_information, linear.norm_bound
     if bound is not None and linear.intercept:
         bound = math.hypot(bound, 1.0)
     least = SEEN * 10 / n / (mu / events.SENSITIVITY[neighbours])
-    share = min(LARGEST_SHARE, max(SHARE, least**2)) / (1 + counts)
+    share = min(LARGEST_SHARE, max(SHARE, least**2)) / (1 + counts + finer)
     return ScaleRelease(
-        noise=CHANGE[neighbours] / mu / math.sqrt(share), intercept=linear.intercept, counts=counts, norm_bound=bound
+        noise=CHANGE[neighbours] / mu / math.sqrt(share),
+        intercept=linear.intercept,
+        counts=counts,
+        norm_bound=bound,
+        finer=finer,
     )
 
 

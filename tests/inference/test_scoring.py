@@ -356,17 +356,41 @@ def test_intervals_hold_the_truth(name, epsilon, n):
     assert stats.kstest(np.ravel(ranks), "uniform").pvalue > 1e-4
 
 
-@LONG
-def test_a_missing_bound_shows_in_the_answers(monkeypatch):
-    """What a neighbour moves: with the cut within the noise, without it far beyond."""
-    (x, y), _ = simulated("linear", 200)
-    far = x.copy()
-    far[0] = 50.0
-    wild = y.copy()
-    wild[0] = 1e4
-    budget = confide.Budget(epsilon=2.0, delta=1e-5)
-    monkeypatch.setattr(noise, "own", lambda source, mark: source)
-    monkeypatch.setattr(noise, "noisy_counts", lambda counts, scale, source: counts)
-    one, other = (fit("linear", data, budget).release for data in ((x, y), (far, wild)))
-    moved = np.linalg.norm(one.first_information - other.first_information) / one.information_noise[0]
-    assert moved < 3 * math.sqrt(2) * pricing.gdp_mu(2.0, 1e-5)
+# Where people meet it.
+
+
+def test_the_command_line_and_the_report(tmp_path):
+    from typer.testing import CliRunner
+
+    from confide.app.cli import app
+
+    (x, y), _ = simulated("logistic", 300)
+    lines = [
+        "a,b,ill",
+        *(f"{row[0]:.4f},{row[1]:.4f},{'yes' if label else 'no'}" for row, label in zip(x, y, strict=True)),
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    columns = "".join(f'[columns.{name}]\nkind = "numeric"\nlow = -1\nhigh = 1\n' for name in "ab")
+    (tmp_path / "schema.toml").write_text(f'target = "ill"\n{columns}[columns.ill]\nkind = "boolean"\n')
+    where = ["--schema", str(tmp_path / "schema.toml"), "--epsilon", "1", "--delta", "1e-5", "--sampler", "scoring"]
+    run = str(tmp_path / "run")
+    done = CliRunner().invoke(app, ["fit", str(tmp_path / "table.csv"), *where, "--out", run])
+    assert done.exit_code == 0, done.output
+    found = confide.Posterior.load(run)
+    assert found.plan["constant"] == -1
+    assert found.release is not None
+    for command in (["report", run], ["verify", run]):
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "given these" in page
+    assert "Approximations" in page
+
+
+def test_estimators_take_it():
+    (x, y), _ = simulated("logistic", 400)
+    found = confide.PrivateLogisticRegression(
+        epsilon=2.0, delta=1e-5, bounds=(-1, 1), classes=[0, 1], sampler=confide.scoring(200), random_state=0
+    ).fit(x, y.astype(int))
+    assert found.posterior_.plan["constant"] == -1
+    assert found.coef_.shape == (1, D)

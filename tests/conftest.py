@@ -5,6 +5,8 @@ the test is marked `optimised`, because it is about bits, rounding or speed, or 
 the tests start as a process of its own is compiled as it is for a user.
 """
 
+import gc
+import itertools
 import os
 from pathlib import Path
 
@@ -22,11 +24,26 @@ settings.register_profile("confide", deadline=None, derandomize=True, print_blob
 settings.load_profile("confide")
 
 
+MAPS = Path("/proc/self/maps")
+MOST_MAPS = int(os.environ.get("CONFIDE_TEST_MAPS", "30000"))  # of the 65,530 that Linux gives a process
+
+
+TESTS = itertools.count()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Around the fixtures too, which belong to the module that they are in."""
+    _forget_programs()
     jax.config.update("jax_disable_most_optimizations", item.get_closest_marker("optimised") is None)
     return (yield)
+
+
+def _forget_programs():
+    """Every compiled program holds maps of memory until it is forgotten; without any left, the compiler crashes."""
+    if next(TESTS) % 10 == 0 and MAPS.exists() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_collection_modifyitems(items):

@@ -15,7 +15,7 @@ A record adds at most .7, and moves it by 1.4 < sqrt(2) where it is replaced: no
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ class ScaleRelease:
     intercept: bool
     counts: bool  # whether outcomes are counts, and their size is bought as well
     norm_bound: float | None = None  # of a row, with the constant of the intercept
-    finer: bool = False  # whether the norm is bought once more, within its bin
+    finer: bool = field(default=False, repr=False)  # whether the norm is bought once more, within its bin
 
     def event(self) -> Event:
         return events.ScaleHistograms(noise=self.noise, histograms=1 + self.counts + self.finer)

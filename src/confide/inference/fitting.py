@@ -117,10 +117,8 @@ def _check_extras(sampler: Sampler, options: Fit) -> None:
     if planted and kept:
         raise Refused("canaries: other accounts than 'dp' would take them for people: audit without those accounts")
     if planted and sampler.kind != "steps":
-        raise Refused(
-            f"canaries: {sampler.name} hides its steps, from which canaries are told: they are for samplers that "
-            "release every step, such as sgld"
-        )
+        why = "takes none yet" if sampler.kind == "scoring" else "hides its steps, from which canaries are told"
+        raise Refused(f"canaries: {sampler.name} {why}: they are for samplers that release every step, such as sgld")
 
 
 def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None) -> None:

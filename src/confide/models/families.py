@@ -312,8 +312,34 @@ class Gaussian(Family):
         return y - half, y + half
 
 
+class Counts(Family):
+    """What families of counts with mean e^s share where noisy sums of their bounded scores are read."""
+
+    outcome = "count"
+
+    @property
+    def overdispersion(self) -> float:
+        return 0.0
+
+    def slope_of_mean(self, s: Array) -> Array:
+        return self.mean(s)
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        return count_weight(self.information(s), threshold, typical)
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        return COUNT_SLOPE * bound * clip * math.sqrt(typical)
+
+    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        return count_moments(self, s, threshold, typical, self.overdispersion)
+
+    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        mean = jnp.exp(jnp.minimum(centre + variance / 2, FURTHEST))
+        return mean, mean
+
+
 @dataclass(frozen=True)
-class Poisson(Family):
+class Poisson(Counts):
     """With a `largest_mean` the mean rises no further, and the log likelihood goes on as a straight line."""
 
     largest_mean: float | None = None
@@ -377,22 +403,6 @@ class Poisson(Family):
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return bound * clip * (STEEPNESS * math.sqrt(typical) + 0.5)
 
-    def slope_of_mean(self, s: Array) -> Array:
-        return self.mean(s)
-
-    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
-        return count_weight(self.information(s), threshold, typical)
-
-    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
-        return COUNT_SLOPE * bound * clip * math.sqrt(typical)
-
-    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        return count_moments(self, s, threshold, typical, 0.0)
-
-    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean = jnp.exp(jnp.minimum(centre + variance / 2, FURTHEST))
-        return mean, mean
-
     @property
     def residual_scale(self) -> float:
         return self._largest**0.5
@@ -406,7 +416,7 @@ class Poisson(Family):
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Family):
+class NegativeBinomial(Counts):
     """With k = 1 / dispersion and p = m / (m + k) the residual is k p - y (1 - p), and the curvature (k - r) p.
 
     So where gradients are cut to c, r ||x|| >= -c, the curvature of a record by the weights is at most
@@ -419,6 +429,10 @@ class NegativeBinomial(Family):
 
     def __post_init__(self) -> None:
         _set(self, dispersion=validation.positive(dispersion=self.dispersion))
+
+    @property
+    def overdispersion(self) -> float:
+        return self.dispersion
 
     @property
     def _size(self) -> float:
@@ -475,22 +489,6 @@ class NegativeBinomial(Family):
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return bound * clip * ((STEEPNESS + 0.5 * self.dispersion) * math.sqrt(typical) + 0.5)
-
-    def slope_of_mean(self, s: Array) -> Array:
-        return self.mean(s)
-
-    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
-        return count_weight(self.information(s), threshold, typical)
-
-    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
-        return COUNT_SLOPE * bound * clip * math.sqrt(typical)
-
-    def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        return count_moments(self, s, threshold, typical, self.dispersion)
-
-    def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
-        mean = jnp.exp(jnp.minimum(centre + variance / 2, FURTHEST))
-        return mean, mean
 
     @property
     def residual_scale(self) -> float:

@@ -151,8 +151,8 @@ def made_up(audits, only):
             with pytest.MonkeyPatch.context() as patch:
                 broken(patch, i)
                 budget = confide.Budget(epsilon=4.0, delta=DELTA, neighbours=neighbours)
-                settings = {"steps": 200, "batch_size": batch, "clip": 10.0, "key": 1, "verbose": False}
-                posterior = confide.fit(model, rows, budget, **settings)
+                settings = {"sampler": confide.sgld(), "steps": 200, "batch_size": batch, "clip": 10.0, "key": 1}
+                posterior = confide.fit(model, rows, budget, verbose=False, **settings)
                 found.append(confide.audit(posterior, made_up=True, seed=i, repetitions=250))
         seconds = (time.perf_counter() - start) / audits
         refuted, claim = (sum(getattr(audit, what) for audit in found) for what in ("violated", "claim_refuted"))

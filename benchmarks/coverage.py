@@ -13,6 +13,9 @@ datasets, with other noise. A row of the table is one epsilon, with standard err
 - settled: the share of runs that say so of themselves; where only some do, a second row is about them alone;
 - seconds of a median fit, and the epsilon spent.
 
+A linear model's noise scale is unknown to the fit wherever the sampler can learn it, unless `--noise-known`; then a row
+below is about it: coverage, width and error over those of the ideal.
+
 Points and single draws have no interval. `--grid monotone` runs 40 datasets at epsilons from .25 to 64, and flags where
 the error of the same datasets rises by more than two standard errors of its change.
 """
@@ -38,10 +41,13 @@ PER_COEFFICIENT = ("inside", "width", "error", "sd")
 def fitted(cell, given, epsilon, index):
     """One fit: its draws, shape (draws, coefficients), in the order of the true ones, and what else is told of it."""
     x, y, truth = cell.dataset(given.seed, index)
-    settings = {"prior_scale": cell.prior_scale, "intercept": True, "norm_bound": cell.norm_bound}
-    model = getattr(confide.models, cell.kind.name)(cell.d, **settings, **cell.kind.parameters)
+    settings = {"prior_scale": cell.prior_scale, "prior": cell.prior, "intercept": True, "norm_bound": cell.norm_bound}
+    known = {} if cell.family == "linear" and not given.noise_known else cell.kind.parameters
+    model = getattr(confide.models, cell.kind.name)(cell.d, **settings, **known)
     budget = confide.Budget(epsilon=epsilon, delta=given.delta, neighbours=given.neighbours)
     sampler = None if given.sampler == "default" else getattr(confide, given.sampler)(**json.loads(given.options))
+    if sampler is not None and not sampler.learns_noise_scale:
+        model = getattr(confide.models, cell.kind.name)(cell.d, **settings, **cell.kind.parameters)
     asked = {} if given.chains is None else {"chains": given.chains}
     key = int(np.random.SeedSequence([given.seed, index, round(1e6 * epsilon)]).generate_state(1)[0] >> 1)
     start = time.perf_counter()
@@ -56,13 +62,17 @@ def fitted(cell, given, epsilon, index):
         "epsilon": found.guarantee.epsilon,
         "interval": not found.point and len(draws) > 1,
     }
+    if "noise_scale" in found.draws:
+        told["noise_scales"] = np.ravel(found.draws["noise_scale"]).astype(np.float64)
     return draws, truth.ravel(), told
 
 
 def run(cell, given, epsilon, index, sums):
     """What is kept of one fit: lists over its coefficients, and numbers."""
     draws, truth, told = fitted(cell, given, epsilon, index)
-    sd, _ = ideal.sds(sums, ideal.strength(epsilon, given.delta, given.neighbours), cell.prior_scale)
+    strength = ideal.strength(epsilon, given.delta, given.neighbours)
+    every, _ = ideal.sds(sums, strength, cell.prior_scales, truth.size)
+    sd = every[: truth.size]
     low, high = np.quantile(draws, LEVELS, axis=0) if told["interval"] else np.full((2, truth.size), np.nan)
     mean = draws.mean(axis=0)
     kept = {
@@ -76,6 +86,11 @@ def run(cell, given, epsilon, index, sums):
         "width": (high - low) / (WIDTH * sd),
         "error": np.where(np.isfinite(mean), np.abs(mean - truth), np.inf),
     }
+    if (scales := told.pop("noise_scales", None)) is not None:
+        low, high = np.quantile(scales, LEVELS)
+        error = abs(float(np.mean(scales)) - cell.noise_scale)
+        told["scale"] = {"inside": float(low <= cell.noise_scale <= high), "width": (high - low) / (WIDTH * every[-1])}
+        told["scale"] |= {"error": error, "sd": every[-1]}
     return {name: values.tolist() for name, values in kept.items()} | told
 
 
@@ -106,6 +121,20 @@ def summary(runs):
         "settled": float(np.mean(said)) if said else None,
         "seconds": float(np.median([each["seconds"] for each in runs])),
         "spent": float(np.max([each["epsilon"] for each in runs])),
+        "scale": scale_summary(runs),
+    }
+
+
+def scale_summary(runs):
+    """The same of noise scales that were learnt."""
+    if "scale" not in runs[0]:
+        return None
+    inside, width, error, sd = (np.array([[each["scale"][name]] for each in runs]) for name in PER_COEFFICIENT)
+    return {
+        "coverage": jackknife(np.mean, inside),
+        "width_ratio": bootstrap(np.median, width),
+        "error": jackknife(np.mean, error),
+        "error_ratio": jackknife(lambda error, sd: error.mean() / (ideal.EXPECTED_ERROR * sd.mean()), error, sd),
     }
 
 
@@ -113,6 +142,13 @@ HEADER = (
     f"{'epsilon':>8} {'datasets':>9} {'coverage':>14} {'width/ideal':>14} {'error':>18} {'error/ideal':>14} "
     f"{'settled':>8} {'s a fit':>8} {'spent':>8}"
 )
+
+
+def scale_row(found):
+    told = [
+        f"{name} {found[name][0]:.3f} ± {found[name][1]:.3f}" for name in ("coverage", "width_ratio", "error_ratio")
+    ]
+    return "  noise scale: " + ", ".join(told)
 
 
 def row(label, found):
@@ -147,6 +183,7 @@ def main():
     parser.add_argument("--sampler", default="sgld", help="its name in confide; 'default' leaves the choice to fit")
     parser.add_argument("--options", default="{}", help="of the sampler, as JSON: '{\"draws\": 20}'")
     parser.add_argument("--chains", type=int)
+    parser.add_argument("--noise-known", action="store_true", help="give the noise scale of a linear model to the fit")
     parser.add_argument("--grid", choices=["monotone"], help="epsilons from .25 to 64, and whether the error falls")
     parser.add_argument("--json", type=Path, help="write everything that was found to this file")
     given, cell, epsilons = ideal.parse(parser)
@@ -156,20 +193,26 @@ def main():
     warnings.simplefilter("ignore")  # of plans that will not settle: the table shows it
     sums = []
     for index in range(datasets):
-        x, _, truth = cell.dataset(given.seed, index)
-        sums.append(ideal.sums(cell.kind, ideal.with_constant(x), truth))
+        here = cell.of(given.seed, index)
+        x, _, truth = here.dataset(given.seed, index)
+        sums.append(ideal.sums(here.kind, ideal.with_constant(x), truth))
     title = {"sampler": given.sampler} | asdict(cell) | {"delta": given.delta, "neighbours": given.neighbours}
     print(" ".join(f"{name}={value}" for name, value in title.items()), f"chains={given.chains} seed={given.seed}")
     print(HEADER, flush=True)
     results, written = [], []
     for epsilon in epsilons:
         try:
-            runs = [{"dataset": index} | run(cell, given, epsilon, index, sums[index]) for index in range(datasets)]
+            runs = [
+                {"dataset": index} | run(cell.of(given.seed, index), given, epsilon, index, sums[index])
+                for index in range(datasets)
+            ]
         except confide.Refused as refusal:
             print(f"{epsilon:>8g} refused: {refusal}", flush=True)
             continue
         found = summary(runs)
         print(row(f"{epsilon:g}", found), flush=True)
+        if found["scale"]:
+            print(scale_row(found["scale"]), flush=True)
         settled = [each for each in runs if each["settled"]]
         alone = summary(settled) if settled else None
         if alone and len(settled) < len(runs):

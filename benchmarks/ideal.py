@@ -13,6 +13,11 @@ dataset's own rows at the true coefficients: J = sum z z^T E[psi r | s], since t
 covariance with the residual r, and V = sum z z^T E[psi^2 | s]; with several scores z z^T is multiplied (Kronecker) by
 matrices over the classes. c is the one of `CLIPS` times the mean row norm that has the least mean sd. For numbers and
 counts it is in units of the root of the mean information, `typical`, so that nothing depends on the unit of outcomes.
+The noise scale of a linear model is one more parameter: a record adds (psi z, kappa chi) as in
+`confide.inference.linear.expectations`, |kappa chi| at most one of `SHARES` times c, the square cut at one of `SQUARES`
+noise scales, and is then longer by as much. Of these, too, the least mean sd counts, the scale's own among them; its
+prior is left out.
+
 mu is the Gaussian-DP budget of a full batch, half as much for replace-one. A yardstick, not a bound: noise that follows
 the curvature can beat it where features are correlated.
 
@@ -21,15 +26,16 @@ Datasets are drawn here as well, for benchmarks/coverage.py too: see `Cell`.
 
 import argparse
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy import optimize, stats
 
-from confide.models import families
+from confide.models import families, priors
 from confide.privacy.pricing import gdp_mu
 
 CLIPS = (0.05, 0.2, 1.0, 5.0)
+SHARES, SQUARES = (0.1, 0.2, 0.4), (0.7, 1.0, 1.5, 2.5)
 BLOCK = 2**21  # numbers held at once
 TAIL = 1e-14  # of counts that are left out
 NODES = np.linspace(-8.5, 8.5, 1701)  # of a Gaussian
@@ -49,7 +55,9 @@ class Cell:
     | onehot  | categories of five levels with shares as 1, 1/2, ..., 1/5, a column for each level |
     | rare    | uniform; the intercept is such that 5% of outcomes are 1 (the first class; the mean of counts) |
 
-    An intercept for rare outcomes is not the prior's: with little information even an exact posterior can miss it.
+    An intercept for rare outcomes is far out: models of that design have the prior "wide_intercept".
+    With `noise_prior` the noise scale of a linear model is not `noise_scale` but drawn from its prior: half a Student's
+    t of 3 degrees of freedom with the scale of the coefficients times the usual norm of a row.
     Features are multiplied by `scale`. With `bound` the model is given the longest row that the design can have.
     """
 
@@ -62,6 +70,7 @@ class Cell:
     prior_scale: float = 1.0
     classes: int = 3
     noise_scale: float = 1.0
+    noise_prior: bool = False
     dispersion: float = 1.0
 
     @property
@@ -70,9 +79,27 @@ class Cell:
         return families.with_known(families.BY_WORD[self.family], known)
 
     @property
+    def prior(self):
+        return "wide_intercept" if self.design == "rare" else "gaussian"
+
+    @property
+    def prior_scales(self):
+        """Of every coefficient, the intercept last."""
+        last = priors.WIDE if self.prior == "wide_intercept" else 1.0
+        return self.prior_scale * np.repeat([1.0] * self.d + [last], math.prod(self.kind.outputs))
+
+    @property
     def norm_bound(self):
         features = math.ceil(self.d / LEVELS) if self.design == "onehot" else self.d
         return self.scale * math.sqrt(features) if self.bound else None
+
+    def of(self, seed, index):
+        """The cell of one dataset: with the noise scale that it has."""
+        if not self.noise_prior:
+            return self
+        drawn = abs(np.random.default_rng([seed, index, 1]).standard_t(3))
+        usual = self.prior_scale * math.sqrt(1 + self.scale**2 * self.d / 3)
+        return replace(self, noise_prior=False, noise_scale=max(float(usual * drawn), 1e-3 * usual))
 
     def dataset(self, seed, index):
         """X and y as they are fitted, and the true coefficients, the intercept last."""
@@ -159,8 +186,8 @@ def unit(family, s):
     return typical, math.sqrt(typical) if family.kind == "regression" else 1.0
 
 
-def sums(family, z, theta, clips=CLIPS):
-    """(c, J, V) of each clip; the order of coefficients is that of theta, flattened."""
+def sums(family, z, theta, clips=CLIPS, scale=True):
+    """(c, J, V) of each clip; the order of coefficients is that of theta, flattened, and a noise scale comes last."""
     s, norms = z @ theta, np.linalg.norm(z, axis=1)
     typical, length = unit(family, s)
     bounds = [clip * norms.mean() * length for clip in clips]
@@ -173,15 +200,35 @@ def sums(family, z, theta, clips=CLIPS):
             _, covariance, square = moments(family, s[rows], c / norms[rows], typical)
             slope += weighted(z[rows], covariance)
             variance += weighted(z[rows], square)
+    return [each for c, *blocks in found for each in with_scale(family, len(z), c, *blocks)] if scale else found
+
+
+def with_scale(family, n, c, slope, variance):
+    """The sums with those of a noise scale beside them, where there is one; c is then longer."""
+    if family.outcome != "number":
+        return [(c, slope, variance)]
+    found, e2 = [], NODES**2
+    density = np.exp(-e2 / 2) / np.sum(np.exp(-e2 / 2))
+    for cut in SQUARES:
+        chi = np.minimum(e2, cut**2) - density @ np.minimum(e2, cut**2)
+        for share in SHARES:
+            kappa = share * c / np.abs(chi).max()
+            own = n * kappa * np.array([density @ (chi * (e2 - 1)) / family.noise_scale, kappa * density @ chi**2])
+            joined = [
+                np.block([[m, np.zeros((len(m), 1))], [np.zeros((1, len(m))), v]])
+                for m, v in zip((slope, variance), own, strict=True)
+            ]
+            found.append((c * math.hypot(1.0, share), *joined))
     return found
 
 
-def sds(found, mu, prior_scale):
-    """The ideal standard deviations, and the c that they belong to."""
+def sds(found, mu, prior_scale, size):
+    """The ideal standard deviations, and the c that they belong to; after those of so many coefficients the scale's."""
     tried = []
     for c, slope, variance in found:
         noise = variance + (c / mu) ** 2 * np.eye(len(slope))
-        precision = slope @ np.linalg.pinv(noise, hermitian=True) @ slope + np.eye(len(slope)) / prior_scale**2
+        prior = np.diag(np.concatenate([1 / np.square(prior_scale) * np.ones(size), np.zeros(len(slope) - size)]))
+        precision = slope @ np.linalg.pinv(noise, hermitian=True) @ slope + prior
         tried.append((np.sqrt(np.diag(np.linalg.inv(precision))), c))
     return min(tried, key=lambda pair: pair[0].mean())
 
@@ -201,15 +248,17 @@ def check(word):
     def score(at, c):  # where the truth is theta
         return (z.T @ moments(family, s, c / norms, typical, z @ at)[0]).ravel()
 
-    for c, slope, _ in sums(family, z, theta):
+    for c, slope, _ in sums(family, z, theta, scale=False):
         steps = 0.01 * np.eye(theta.size).reshape(-1, *theta.shape)
         numerical = np.array([(score(theta + h, c) - score(theta - h, c)) / 0.02 for h in steps])
+        slope = slope[: theta.size, : theta.size]
         slopes = max(slopes, np.abs(numerical - slope).max() / slope.max())
         off = max(off, np.abs(score(theta, c)).max() / c)
     v = family.information(s).reshape(len(z), -1)
     full = weighted(z, v[:, :, None] * np.eye(v.shape[1]) - (v[:, :, None] * v[:, None] if family.outputs else 0))
     fisher = np.sqrt(np.diag(np.linalg.inv(full + np.eye(theta.size) / cell.prior_scale**2)))
-    end = np.abs(sds(sums(family, z, theta, (1e4,)), math.inf, cell.prior_scale)[0] / fisher - 1).max()
+    free = sds(sums(family, z, theta, (1e4,), scale=False), math.inf, cell.prior_scale, theta.size)[0]
+    end = np.abs(free / fisher - 1).max()
     print(f"{word:18} slope {slopes:.1e}, mean over c {off:.1e}, sd over Fisher's {end:.1e}")
     return slopes < 0.005 and off < 1e-9 and end < 1e-9
 
@@ -222,6 +271,7 @@ def arguments(description):
     parser.add_argument("--design", choices=["uniform", "ar", "onehot", "rare"], default="uniform")
     parser.add_argument("--neighbours", choices=["add-remove", "replace-one"], default="add-remove")
     parser.add_argument("--bound", action="store_true", help="declare the longest row that there can be")
+    parser.add_argument("--noise-prior", action="store_true", help="draw the noise scale of a linear model too")
     parser.add_argument("--prior-scale", type=float, help="1 by default, and 0.5 for counts")
     parser.add_argument("--datasets", type=int)
     numbers = {"d": 5, "n": 10_000, "delta": 1e-5, "seed": 0, "scale": 1.0}
@@ -251,15 +301,19 @@ def main():
         raise SystemExit(None if all(passed) else "the sums are off")
     every = []
     for index in range(given.datasets or 5):
-        x, _, theta = cell.dataset(given.seed, index)
-        every.append(sums(cell.kind, with_constant(x), theta))
+        here = cell.of(given.seed, index)
+        x, _, theta = here.dataset(given.seed, index)
+        every.append(sums(here.kind, with_constant(x), theta))
     for epsilon in epsilons:
         mu = strength(epsilon, given.delta, given.neighbours)
-        pairs = [sds(found, mu, cell.prior_scale) for found in every]
+        pairs = [sds(found, mu, cell.prior_scales, theta.size) for found in every]
         sd, clip = np.array([sd for sd, _ in pairs]), np.mean([c for _, c in pairs])
         print(f"epsilon {epsilon:g}: mu {mu:.4g}, mean c {clip:.3g}, mean sd {sd.mean():.4g}, ", end="")
         print(f"expected error {EXPECTED_ERROR * sd.mean():.4g}, mean of {len(sd)} datasets")
-        print("  sd of each coefficient, intercept last:", " ".join(f"{each:.4g}" for each in sd.mean(axis=0)))
+        print(
+            "  sd of each coefficient, intercept last (and noise scale):",
+            " ".join(f"{each:.4g}" for each in sd.mean(axis=0)),
+        )
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ data = data["x"], data["y"]
 import confide
 start = time.perf_counter()
 budget = confide.Budget(epsilon=1.0, delta=1e-5)
-confide.fit(confide.models.logistic_regression(109), data, budget, verbose=False)
+confide.fit(confide.models.logistic_regression(109), data, budget, confide.sgld(), verbose=False)
 print(time.perf_counter() - start)
 """
     import os

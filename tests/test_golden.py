@@ -51,7 +51,7 @@ def test_a_ledger_keeps_what_was_spent_and_goes_on(files):
     before = [(charge.receipt, charge.share) for charge in ledger.history("patients")]
     budget = confide.Budget(epsilon=0.1, delta=1e-6)
     model = confide.models.logistic_regression(3)
-    confide.fit(model, (X, Y), budget, steps=20, verbose=False, ledger=ledger, dataset="patients")
+    confide.fit(model, (X, Y), budget, confide.sgld(), steps=20, verbose=False, ledger=ledger, dataset="patients")
     assert [(charge.receipt, charge.share) for charge in ledger.history("patients")][:2] == before
     assert ledger.left("patients").share < LEFT["patients"]
 

@@ -51,7 +51,14 @@ def as_arrays(rows: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted(model: Any, data: Any, **settings: Any) -> Observed:
-    given = {"steps": 6, "batch_size": 8, "clip": 0.5, "progress": False, "records": N} | settings
+    given = {
+        "sampler": confide.sgld(),
+        "steps": 6,
+        "batch_size": 8,
+        "clip": 0.5,
+        "progress": False,
+        "records": N,
+    } | settings
     return observed(lambda: confide.fit(model, data, BUDGET, **{k: v for k, v in given.items() if v is not None}))
 
 
@@ -200,7 +207,7 @@ def estimator_way(
     def run(rows: list[Any]) -> Observed:
         x, y = [row[0] for row in rows], [row[1] for row in rows]
         arrays = (x, y) if listed else (np.array(x, np.float64).reshape(-1, 3), np.array(y, object))
-        model = build(bounds=(-1, 1), steps=6, batch_size=8, records=N, **more)
+        model = build(bounds=(-1, 1), sampler=confide.sgld(), steps=6, batch_size=8, records=N, **more)
         return observed(lambda: model.fit(*arrays))
 
     return Way(records(other, least), given, run)

@@ -29,7 +29,9 @@ RNG = np.random.default_rng(0)
 
 VISITS = '\n[columns.visits]\nkind = "numeric"\nlow = 0\nhigh = 10\n'
 TABLE = [[*row[:5], "yes" if i == OWN else "no", i % 7] for i, row in enumerate(patients(N + 1))]
-FIT = "confide fit {data} --schema schema.toml --epsilon 1 --delta 1e-5 --steps 6 --batch-size 8 --clip 0.5 --out run"
+FIT = "confide fit {data} --schema schema.toml --epsilon 1 --delta 1e-5 --out run"
+STEPS = "--steps 6 --clip 0.5"
+SGLD = f"--sampler sgld {STEPS} --batch-size 8"
 
 
 def cell(column: str, value: Any) -> list[Any]:
@@ -73,7 +75,9 @@ def written_csv(home: Path, rows: list[Any]) -> str:
     return "data.csv"
 
 
-def table_way(options: str = "", schema: str = SCHEMA, names: tuple[str, ...] = (), declared: bool = True) -> Way:
+def table_way(
+    options: str = "", schema: str = SCHEMA, names: tuple[str, ...] = (), declared: bool = True, sampler: str = SGLD
+) -> Way:
     def run(rows: list[Any], home: Path) -> Observed:
         (home / "schema.toml").write_text(schema + VISITS)
         if "--ledger" in options:
@@ -82,7 +86,7 @@ def table_way(options: str = "", schema: str = SCHEMA, names: tuple[str, ...] = 
                 made = confide.Ledger.create(home / "ledger.db")
                 made.enter("patients", confide.Budget(epsilon=2.0, delta=1e-4))
         command = FIT.format(data=written_csv(home, rows))
-        return called(f"{command} {f'--records {N}' if declared else ''} {options}", home)
+        return called(f"{command} {f'--records {N}' if declared else ''} {sampler} {options}", home)
 
     return Way(TABLE, {name: row for name, row in TEXT_CELLS.items() if not names or name in names}, run)
 
@@ -102,7 +106,7 @@ TABLES = {
     "bounded table": table_way(schema=f"norm_bound = 1.0\n{DROPPING}", names=SOME),
     "canaries of a table": table_way("--canaries 40", DROPPING, SOME),
     "individual table": table_way("--account individual", DROPPING, SOME),
-    "langevin table": table_way("--sampler langevin --batch-size 37", DROPPING, SOME),
+    "langevin table": table_way(f"--sampler langevin {STEPS} --batch-size 37", DROPPING, SOME, sampler=""),
 }
 
 

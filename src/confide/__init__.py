@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         sghmc,
         sgld,
         sgnht,
+        sufficient_statistics,
         wang2015_sgld,
     )
     from confide.validation import Refused
@@ -114,7 +115,7 @@ _HOMES = {
     "privacy.step_size_theorems": "step_size",
     "models.inputs": "outside",
     "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld scoring sgfs sghmc sgld "
-    "sgnht wang2015_sgld",
+    "sgnht sufficient_statistics wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
     "audits.bounds": "audit_epsilon",
@@ -182,6 +183,7 @@ __all__ = [
     "sgld",
     "sgnht",
     "step_size",
+    "sufficient_statistics",
     "threshold_attack",
     "verify",
     "wang2015_sgld",

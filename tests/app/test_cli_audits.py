@@ -24,7 +24,7 @@ from confide.inference import checkpoints
 from helpers import sabotage
 from helpers.patients import HEADER, SCHEMA, rows, write
 
-FIT = "confide fit patients.csv --schema schema.toml --epsilon 4 --delta 1e-5 --steps 200 --out"
+FIT = "confide fit patients.csv --schema schema.toml --epsilon 4 --delta 1e-5 --sampler sgld --steps 200 --out"
 ATTACK = "confide audit run --members members.csv --nonmembers others.csv"
 
 
@@ -229,7 +229,7 @@ BAD = {
     "few repetitions": (None, "confide audit run --made-up --repetitions 3", "repetitions = 3 show next to nothing"),
     "out of made up": (None, "confide audit run --made-up --out a.json", "--out goes with --members"),
     "few canaries": (None, f"{FIT} more --canaries 3", "canaries = 3 is out of range"),
-    "hidden steps": (None, f"{FIT} more --canaries 100 --sampler langevin", "hides its steps"),
+    "hidden steps": (None, f"{FIT} more --canaries 100".replace("sgld", "langevin"), "hides its steps"),
     "other accounts": (None, f"{FIT} more --canaries 100 --account individual", "canaries: other accounts than 'dp'"),
     "no audit": (None, "confide report run --audit members.csv", "cannot be read"),
     "absent audit": (None, "confide report run --audit nowhere.json", "cannot be read"),
@@ -278,7 +278,8 @@ def test_regressions_have_losses_too(tmp_path, monkeypatch):
         y = np.clip(0.5 * x + generator.normal(0, 0.2, count), -1, 1)
         Path(name).write_text("x,y\n" + "".join(f"{a},{b}\n" for a, b in zip(x, y, strict=True)))
     run_folder.fit(
-        Request(data="in.csv", schema=schema, out="run", epsilon=2.0, delta=1e-4, steps=100, key=1), verbose=False
+        Request(data="in.csv", schema=schema, out="run", epsilon=2.0, delta=1e-4, sampler="sgld", steps=100, key=1),
+        verbose=False,
     )
     found = finished.attack_run("run", "in.csv", "out.csv")
     assert found.shown == ()
@@ -293,7 +294,7 @@ def test_a_resumed_run_has_the_same_canaries(home, monkeypatch):
     """Stopped between blocks: coins and scores are those of an undisturbed run."""
     asked = {
         "data": str(home / "patients.csv"), "schema": SCHEMA, "out": str(home / "again"), "epsilon": 4.0,
-        "delta": 1e-5, "steps": 1200, "checkpoint_seconds": 1e-9, "key": 11, "canaries": 200,
+        "delta": 1e-5, "sampler": "sgld", "steps": 1200, "checkpoint_seconds": 1e-9, "key": 11, "canaries": 200,
     }  # fmt: skip
     write_checkpoint = checkpoints.write
 

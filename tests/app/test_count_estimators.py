@@ -19,6 +19,7 @@ X = np.column_stack([RNG.uniform(0, 100, N), RNG.uniform(-1, 1, N)])
 MEAN = np.exp(X[:, 0] / 50 + 0.5 * X[:, 1])
 SPREAD = RNG.negative_binomial(2, 2 / (2 + MEAN)).astype(float)  # dispersion 0.5
 SETTINGS = {"epsilon": 8.0, "bounds": ([0, -1], [100, 1]), "target_bounds": (0, 60), "random_state": 7}
+SETTINGS |= {"sampler": confide.sgld()}
 
 
 @pytest.fixture(scope="module", autouse=True)

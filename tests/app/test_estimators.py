@@ -31,7 +31,8 @@ Y = np.where(SCORE > 0, "ill", "well")
 THREE = np.digitize(SCORE, [-2, 2])
 TARGET = 200 + 3 * X[:, 0] - 40 * X[:, 1] + RNG.normal(0, 20, N)
 BOUNDS = ([0, -1], [100, 1])
-SETTINGS = {"epsilon": 8.0, "bounds": BOUNDS, "steps": 1000, "batch_size": N, "random_state": 7}
+SGLD = {"sampler": confide.sgld()}
+SETTINGS = {"epsilon": 8.0, "bounds": BOUNDS, "steps": 1000, "batch_size": N, "random_state": 7} | SGLD
 
 
 def logistic(**more):
@@ -73,7 +74,7 @@ def cost():
 
 ABSENT = "in a fit, a record that holds what is no number counts as absent, and refuses nothing"
 EXCUSED = {"check_estimators_nan_inf": ABSENT, "check_supervised_y_no_nan": ABSENT}
-CHECKED = {"epsilon": 1000.0, "bounds": (-4, 4), "steps": 100}
+CHECKED = {"epsilon": 1000.0, "bounds": (-4, 4), "steps": 100} | SGLD
 
 
 def conforms(estimator, legacy=True):

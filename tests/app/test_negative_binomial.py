@@ -39,9 +39,10 @@ high = 60
 BUDGET = confide.Budget(epsilon=8.0, delta=1e-5)
 MODEL = models.negative_binomial_regression(2, dispersion=DISPERSION)
 BOUNDED = models.negative_binomial_regression(2, dispersion=DISPERSION, norm_bound=1.5)
+SGLD = confide.sgld()
 
 
-def fit(model=MODEL, sampler=None, **more):
+def fit(model=MODEL, sampler=SGLD, **more):
     settings = {"verbose": False, "progress": False, "key": 5} | more
     return confide.fit(model, (X, VISITS.astype(np.float32)), BUDGET, sampler, **settings)
 
@@ -136,7 +137,10 @@ def call(tmp_path, monkeypatch, capsys):
     return called
 
 
-FIT = "confide fit visits.csv --schema schema.toml --epsilon 8 --delta 1e-5 --out run --quiet --steps 600 --draws 50"
+FIT = (
+    "confide fit visits.csv --schema schema.toml --epsilon 8 --delta 1e-5 --out run --quiet --sampler sgld --steps 600 "
+    "--draws 50"
+)
 
 
 @pytest.mark.long

@@ -38,6 +38,7 @@ def home(tmp_path_factory):
     ledger = confide.Ledger.create(folder / "ledger.db")
     ledger.enter("patients", confide.Budget(epsilon=4.0, delta=1e-4))
     common = {"data": str(folder / "patients.csv"), "epsilon": 2.0, "delta": 1e-5, "steps": 400, "draws": 100, "key": 5}
+    common |= {"sampler": "sgld"}
     accounts = {"account": ("dp", "bayesian", "individual"), "stretch": 1.5, "histogram": 0.2}
     charged = {"ledger": str(ledger.path), "dataset": "patients"}
     with pytest.MonkeyPatch.context() as patch:

@@ -28,7 +28,10 @@ from helpers.patients import HEADER, SCHEMA, rows, write
 
 SESSIONS = Path(__file__).parent / "sessions"
 NEW = "id,age,sex,smoker,stage\nn1,70,female,no,I\nn2,NA,male,yes,IV\nn3,55,unknown,no,III\n"
-FIT = "fit patients.csv --schema schema.toml --epsilon 1 --delta 5e-6 --out run --ledger ledger.db --steps 500"
+FIT = (
+    "fit patients.csv --schema schema.toml --epsilon 1 --delta 5e-6 --out run --ledger ledger.db --sampler sgld "
+    "--steps 500"
+)
 
 
 @pytest.fixture
@@ -178,7 +181,9 @@ def test_a_budget_for_replacing_takes_no_run_for_adding_and_removing(missing, fo
 @pytest.mark.long
 def test_a_learnt_schema_is_accepted_on_demand_and_said(folder, call):
     call("confide schema init patients.csv --out learnt.toml --target relapse --from-data")
-    common = "confide fit patients.csv --schema learnt.toml --epsilon 1 --delta 1e-5 --out run --steps 100"
+    common = (
+        "confide fit patients.csv --schema learnt.toml --epsilon 1 --delta 1e-5 --out run --sampler sgld --steps 100"
+    )
     assert "--accept-learnt-schema" in call(common)
     call(f"{common} --accept-learnt-schema")
     guarantee = json.loads((folder / "run" / "guarantee.json").read_text())
@@ -215,7 +220,7 @@ def test_every_model_goes_the_whole_way(model, target, columns, folder, call):
         csv.writer(file).writerows([header, *table])
     bounds = '\n[columns.visits]\nkind = "numeric"\nlow = 0\nhigh = 10\n'
     Path("schema.toml").write_text(SCHEMA.replace('missing = "indicator"', 'missing = "drop"') + bounds)
-    common = f"--schema schema.toml --target {target} --epsilon 5 --delta 1e-5 --steps 300 --draws 50"
+    common = f"--schema schema.toml --target {target} --epsilon 5 --delta 1e-5 --sampler sgld --steps 300 --draws 50"
     found = call(f"confide fit visits.csv {common} --model {model} --out run --quiet")
     assert "run/posterior.nc" in found, found
     assert call("confide predict run visits.csv --out said.csv").startswith("said.csv: 300")
@@ -237,7 +242,9 @@ def test_every_model_goes_the_whole_way(model, target, columns, folder, call):
 def test_predictions_cover_what_they_say(folder):
     """Of a well-specified model without much noise, bins hold what they promise; the scores are those of hand."""
     posterior = run_folder.fit(
-        Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=20.0, delta=1e-5, steps=2000, key=1),
+        Request(
+            data="patients.csv", schema=SCHEMA, out="run", epsilon=20.0, delta=1e-5, sampler="sgld", steps=2000, key=1
+        ),
         verbose=False,
     )
     described = run_folder.load("run")[1]
@@ -287,7 +294,8 @@ def test_killed_and_resumed(moment, folder, call, tmp_path):
     ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
     asked = {
         "data": str(folder / "patients.csv"), "schema": SCHEMA, "out": str(folder / "run"), "epsilon": 1.0,
-        "delta": 5e-6, "steps": 3000, "ledger": str(folder / "ledger.db"), "checkpoint_seconds": 1e-9, "key": 11,
+        "delta": 5e-6, "sampler": "sgld", "steps": 3000, "ledger": str(folder / "ledger.db"),
+        "checkpoint_seconds": 1e-9, "key": 11,
     }  # fmt: skip
     program = [sys.executable, "-c", textwrap.dedent(KILLED), moment, repr(asked)]
     killed = subprocess.run(program, capture_output=True, text=True, timeout=300)
@@ -331,7 +339,7 @@ def interrupted(*arguments, **more):
 
 @pytest.mark.long
 def test_changed_data_are_not_resumed(folder, call):
-    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=1000)
+    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, sampler="sgld", steps=1000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(confide.inference.loop, "execute", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -365,7 +373,7 @@ def test_interrupted_at_the_charge_it_is_not_charged_again(folder, call):
     ledger.enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
     asked = {
         "data": "patients.csv", "schema": SCHEMA, "out": "run", "epsilon": 1.0, "delta": 5e-6, "steps": 500,
-        "ledger": "ledger.db",
+        "ledger": "ledger.db", "sampler": "sgld",
     }  # fmt: skip
     program = [sys.executable, "-c", textwrap.dedent(CHARGED), repr(asked)]
     stopped = subprocess.run(program, capture_output=True, text=True, timeout=300)
@@ -378,7 +386,9 @@ def test_interrupted_at_the_charge_it_is_not_charged_again(folder, call):
 
 
 def test_paid_draws_are_not_lost_when_the_output_is_taken(folder, call):
-    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=500, key=3)
+    asked = Request(
+        data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, sampler="sgld", steps=500, key=3
+    )
 
     def taken(*arguments, **more):
         Path("run").mkdir()
@@ -411,7 +421,8 @@ def test_secrets_and_output_lie_apart(folder, call, monkeypatch):
 def test_what_is_about_people_stays_out_of_the_run(folder, call):
     """Predictions and held-out reports, also by way of links."""
     run_folder.fit(
-        Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, steps=200), verbose=False
+        Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=1.0, delta=5e-6, sampler="sgld", steps=200),
+        verbose=False,
     )
     before = sorted(path.name for path in Path("run").iterdir())
     assert "lies in the run" in call("confide predict run new.csv --out run/predictions.csv")
@@ -507,43 +518,44 @@ def test_what_does_not_go_with_the_target_is_refused_before_the_table_is_read(mo
         run_folder.prepare(asked)
 
 
-def test_one_draw_is_langevin_and_says_why(folder, capsys):
-    """500 patients, one draw: chosen by sizes and schema alone, stored in the plan, and overruled by --sampler."""
-    asked = Request(
-        data="patients.csv",
-        schema=(folder / "schema.toml").read_text(),
-        out="one",
-        epsilon=0.5,
-        delta=1e-6,
-        draws=1,
-        steps=300,
-    )
-    posterior = run_folder.fit(asked)
-    assert "confide chooses langevin, for 1 draw: to settle within this budget sgld would" in capsys.readouterr().err
-    assert posterior.plan["sampler"] == "langevin"
-    assert posterior.plan["chosen"].startswith("langevin, for 1 draw")
+def test_one_draw_by_langevin(folder):
+    asked = Request(data="patients.csv", schema=SCHEMA, out="one", epsilon=0.5, delta=1e-6, steps=300)
+    posterior = run_folder.fit(dataclasses.replace(asked, sampler="langevin"), verbose=False)
     assert posterior.guarantee is not None
     assert posterior.guarantee.epsilon <= 0.5 * (1 + 1e-9)
     assert confide.verify(confide.Posterior.load("one").guarantee) == pytest.approx(posterior.guarantee.epsilon)
-    sentences = " ".join(posterior.guarantee.sentences())
-    assert "stayed secret and were deleted" in sentences
-    for more in ({"sampler": "sgld"}, {"draws": 200}, {"model": "mlp"}, {"epsilon": 40.0}):
-        choice = choices.choose(
-            run_folder.schema.loads(asked.schema, "schema").with_target(),
-            dataclasses.replace(asked, **more),
-            confide.Budget(epsilon=more.get("epsilon", 0.5), delta=1e-6),
-            500,
-        )
-        assert choice.sampler.name == "sgld", more
-        assert choice.why is None
+    assert "stayed secret and were deleted" in " ".join(posterior.guarantee.sentences())
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ({}, "scoring"),
+        ({"draws": 1}, "scoring"),
+        ({"target": "visits", "model": "linear"}, "scoring"),
+        ({"target": "visits", "model": "poisson"}, "scoring"),
+        ({"model": "mlp"}, "sgld"),
+        ({"sampler": "sgld"}, "sgld"),
+        ({"sampler": "langevin"}, "langevin"),
+    ],
+)
+def test_the_model_decides_which_sampler_is_the_default(more, name):
+    """Sizes and budget do not."""
+    asked = Request(data="patients.csv", schema=SCHEMA, out="run", epsilon=0.5, delta=1e-6, **more)
+    visits = '\n[columns.visits]\nkind = "numeric"\nlow = 0\nhigh = 10\n'
+    described = run_folder.schema.loads(SCHEMA + visits, "schema").with_target(asked.target)
+    for epsilon, records in ((0.01, 10), (40.0, 10**6)):
+        choice = choices.choose(described, asked, confide.Budget(epsilon=epsilon, delta=1e-6), records)
+        assert choice.sampler.name == name
 
 
 @pytest.mark.parametrize("sampler", ["hybrid", "ops", "baoab", "dp_sgd", "dp_adam", "dpvi"])
 @pytest.mark.long
 def test_other_samplers_by_name(sampler, folder, call):
     command = FIT.replace("--ledger ledger.db", "")
+    command = command.replace("sgld", sampler)
     command = command if sampler != "ops" else command.replace("--steps 500", "")
-    printed = call(f"confide {command} --sampler {sampler} --json --quiet")
+    printed = call(f"confide {command} --json --quiet")
     assert json.loads(printed)["epsilon"] <= 1 + 1e-9
     assert "Stated epsilon" in call("confide verify run")
     assert call("confide report run").strip().endswith("report.html")
@@ -566,7 +578,8 @@ def test_resume_goes_on_with_langevin(folder, call, monkeypatch):
 
     confide.Ledger.create("ledger.db").enter("patients", confide.Budget(epsilon=2.0, delta=1e-5))
     command = (
-        "confide fit patients.csv --schema schema.toml --epsilon 0.5 --delta 1e-6 --draws 1 --out run --steps 1200"
+        "confide fit patients.csv --schema schema.toml --epsilon 0.5 --delta 1e-6 --sampler langevin --out run "
+        "--steps 1200"
     )
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write", stopping)

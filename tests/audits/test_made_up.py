@@ -13,6 +13,7 @@ import confide.privacy.pricing
 import confide.samplers
 from confide import accountants, events
 from confide.audits import gathering, made_up, power, program, rebuilding
+from confide.audits.priced import reveals_more
 from confide.audits.program import Told
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
@@ -25,7 +26,14 @@ X, Y = GENERATOR.normal(size=(N, D)).astype(np.float32), GENERATOR.integers(0, 2
 
 def fitted(model=None, neighbours="add-remove", data=(X, Y), **changes):
     budget = confide.Budget(epsilon=4.0, delta=1e-5, neighbours=neighbours)
-    settings = {"steps": STEPS, "batch_size": 20, "clip": 5.0, "key": 1, "verbose": False} | changes
+    settings = {
+        "sampler": confide.sgld(),
+        "steps": STEPS,
+        "batch_size": 20,
+        "clip": 5.0,
+        "key": 1,
+        "verbose": False,
+    } | changes
     return confide.fit(model or confide.models.logistic_regression(D), data, budget, **settings)
 
 
@@ -258,7 +266,7 @@ MORE = {
 @pytest.mark.parametrize("name", MORE)
 def test_steps_are_priced_one_by_one(name):
     priced, more = MORE[name]
-    assert made_up._reveals_more(events.gaussian(2.0, Q, STEPS), priced(2.0), "add-remove") == more
+    assert reveals_more(events.gaussian(2.0, Q, STEPS), priced(2.0), "add-remove") == more
 
 
 def test_plain_rows_have_labels_that_the_model_knows():

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import confide
-from confide.audits import gathering, made_up, rebuilding
+from confide.audits import gathering, rebuilding
+from confide.audits.priced import reveals_more
 from confide.inference.loop import Job
 from confide.mechanism import noise
 from confide.mechanism.clipping import GLM
@@ -52,7 +53,7 @@ QUICK = ("logistic", "declared", "poisson", "rare", "dpvi", "plain")
 
 def fitted(name, **changes):
     model, outcome, own = RUNS[name]
-    settings = {"steps": 40, "batch_size": 60, "key": 1, "verbose": False} | own | changes
+    settings = {"sampler": confide.sgld(), "steps": 40, "batch_size": 60, "key": 1, "verbose": False} | own | changes
     budget = confide.Budget(epsilon=4.0, delta=1e-5, neighbours=settings.pop("neighbours", "add-remove"))
     return confide.fit(model, (X, OUTCOMES[outcome]), budget, **settings)
 
@@ -76,7 +77,7 @@ def test_the_program_is_weighted_as_the_run_was(name, monkeypatch):
         np.testing.assert_allclose(job.kernel.schedule.step_size, run.kernel.schedule.step_size, rtol=1e-12)
         np.testing.assert_allclose(job.kernel.schedule.noise, run.kernel.schedule.noise, rtol=1e-9)
     event = posterior.guarantee.event
-    assert not made_up._reveals_more(program.planned.event, event, posterior.guarantee.neighbours)
+    assert not reveals_more(program.planned.event, event, posterior.guarantee.neighbours)
 
 
 DEFAULT = {"steps": None, "batch_size": None}
@@ -154,7 +155,7 @@ def check_pulls(told):
 def test_canaries_are_for_records_of_any_unit(unit):
     """The clip follows the scale of the records, which is known once it is paid for: too late to refuse."""
     model, outcome, _ = RUNS["logistic"]
-    settings = {"steps": 200, "batch_size": 60, "key": 1, "verbose": False, "canaries": 60}
+    settings = {"sampler": confide.sgld(), "steps": 200, "batch_size": 60, "key": 1, "verbose": False, "canaries": 60}
     posterior = confide.fit(model, (X * np.float32(unit), OUTCOMES[outcome]), BUDGET, **settings)
     assert (posterior.plan["clip"] > 1000) == (unit > 1)
     assert not confide.audit(posterior).violated

@@ -13,7 +13,7 @@ MODEL = logistic_regression(3)
 
 
 def fit(data=(X, Y), budget=BUDGET, model=MODEL, **more):
-    settings = {"steps": 200, "verbose": False, "progress": False} | more
+    settings = {"sampler": confide.sgld(), "steps": 200, "verbose": False, "progress": False} | more
     return confide.fit(model, data, budget=budget, **settings)
 
 

@@ -35,7 +35,9 @@ from confide.app import cli
 from confide.inference import loop as run
 from confide.inference.plans.hidden_chains import SampleJob
 from confide.inference.posterior import Posterior
+from confide.inference.questions import NOTHING_TOLD, Answer, Questions
 from confide.mechanism import noise
+from confide.mechanism.scale import ScaleRelease
 from confide.models.inputs import as_records
 from confide.models.model import Model
 from confide.privacy import ledger
@@ -174,6 +176,21 @@ class Watch:
             watch.shown["histogram"] = (counts.shape, scale)
             return np.zeros(counts.shape)
 
+        def asking(questions, table, asked, key, statistics=NOTHING_TOLD):
+            """A question of private scoring, with an answer of zeros: what is asked next follows from the answers."""
+            name = f"question {asked.kind} {asked.number}"
+            watch.given(name, table.whole, len(jax.tree.leaves(table.whole)[0]))
+            watch.given(f"{name} asked", asked._replace(kind=0), -1)
+            size = len(asked.position) if asked.kind == "noise" else asked.root.shape
+            return Answer(np.zeros(size), statistics)
+
+        def finer(release, octaves, norm, source):
+            """The sum within a bin of norms, which is paid for."""
+            watch.shown["finer scale"] = (norm, release.drawn)
+            return np.zeros(1)
+
+        monkeypatch.setattr(ScaleRelease, "sum_norms", finer)
+        monkeypatch.setattr(Questions, "ask", asking)
         monkeypatch.setattr(noise, "noisy_counts", histogram)
         monkeypatch.setattr(run, "execute", stepping)
         monkeypatch.setattr(SampleJob, "execute", drawing)

@@ -8,9 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.inference.loop import Job
-from confide.mechanism import batches, noise, per_example
+from confide.inference.plans import scoring as plans
+from confide.inference.questions import Question, Questions
+from confide.inference.scoring_job import ScoringJob
+from confide.mechanism import batches, information, noise, per_example
 from confide.mechanism.clipping import GLM, ClippedSum, MultinomialGLM
 from confide.mechanism.per_example import column
+from confide.mechanism.scale import ScaleRelease
+from confide.privacy import events
 from confide.privacy.events import base
 
 
@@ -21,8 +26,74 @@ def no_noise(patch, own: int = 5) -> None:
 
 
 def half_the_noise(patch) -> None:
+    less_noise(patch, 0.5)
+
+
+def less_noise(patch, factor: float) -> None:
     honest = noise.add_noise
-    patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale / 2, units))
+    patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, factor * scale, units))
+
+
+def half_the_noise_of(patch, kind: str, number: int | None = None) -> None:
+    """Of the sums of private scoring ("noise") or of its matrices ("information"): of one of them, or of all."""
+    honest = Questions.ask
+
+    def ask(self, table, question, *given):
+        if question.kind == kind and number in (None, question.number):
+            question = question._replace(deviation=question.deviation / 2)
+        return honest(self, table, question, *given)
+
+    patch.setattr(Questions, "ask", ask)
+
+
+def uncut_information(patch) -> None:
+    """The matrices of far rows are neither weighted down nor cut."""
+
+    def halves(sums, family, position, root, bound, batch):
+        glm = sums.per_example
+        inputs, scores = glm.scores(position, batch)
+        rows = inputs @ root
+        limit, _, typical = glm.weighting(sums.limit)
+        threshold = limit / jnp.maximum(per_example.row_norms(rows), per_example.TINY)
+        weight = jnp.where(batch.real, family.information_weight(scores, threshold, typical), 0.0)
+        return rows * jnp.sqrt(weight)[:, None]
+
+    patch.setattr(information, "halves", halves)
+
+
+def scale_counts_twice(patch) -> None:
+    honest = ScaleRelease.count_norms
+    patch.setattr(ScaleRelease, "count_norms", lambda self, octaves, source: honest(self, np.tile(octaves, 2), source))
+
+
+def half_the_noise_of_the_scale(patch) -> None:
+    patch.setattr(ScaleRelease, "drawn", property(lambda self: self.noise / 2))
+
+
+def one_sum_more(patch) -> None:
+    """Private scoring asks its last question once more, with other noise."""
+    honest = ScoringJob.ask
+
+    def ask(self, questions, table, key, *given):
+        found = honest(self, questions, table, key, *given)
+        root, end = np.eye(self.size) / questions.frame.clip, np.zeros(self.size)
+        questions.ask(table, Question("noise", self.steps, end, root, 1.0, self.multipliers[-1]), key)
+        return found
+
+    patch.setattr(ScoringJob, "ask", ask)
+
+
+def unpriced(patch, kind: type) -> None:
+    """What private scoring releases of this kind is left out of its event; of sums of scores, the last one."""
+    honest = events.compose
+
+    def compose(*parts, **more):
+        kept = [part for part in parts if not isinstance(part, kind)]
+        if kind is events.GaussianSchedule:
+            kept += [events.gaussian(np.array(part.noise_multipliers)[:-1]) for part in parts if isinstance(part, kind)]
+        return honest(*kept, **more)
+
+    patch.setattr(plans.events, "compose", compose)
 
 
 def one_parameter(patch) -> None:
@@ -219,17 +290,24 @@ __all__ = [
     "equal_blocks",
     "far_rows_count_more",
     "half_the_noise",
+    "half_the_noise_of",
+    "half_the_noise_of_the_scale",
     "label_counts_twice",
     "lagging_chains",
+    "less_noise",
     "missing_two",
     "no_noise",
     "no_weights",
     "off_the_grid",
     "one_parameter",
     "one_step",
+    "one_sum_more",
+    "scale_counts_twice",
     "shifted_stream",
     "short_keys",
     "shuffled",
     "unclipped",
+    "uncut_information",
     "uniform_noise",
+    "unpriced",
 ]

@@ -53,14 +53,14 @@ def test_the_plan_is_printed_and_stored(capsys):
 
 
 def test_what_is_left_out_is_planned():
-    found = confide.fit(MODEL, (X, Y), BUDGET, verbose=False)
+    found = confide.fit(MODEL, (X, Y), BUDGET, confide.sgld(), verbose=False)
     assert 200 <= found.plan["steps"] <= 20_000
     assert found.plan["clipping"] == "weighted"
     assert found.plan["scale"]["norm"] == pytest.approx(np.linalg.norm(X, axis=1).mean(), rel=0.3)
     usual = 0.5 * found.plan["scale"]["norm"]
     assert 0.5 * usual < found.plan["clip"] <= 2.5 * usual
     assert found.guarantee.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-3)
-    plain = confide.fit(MODEL, (X, Y), BUDGET, verbose=False, clipping="plain")
+    plain = confide.fit(MODEL, (X, Y), BUDGET, confide.sgld(), verbose=False, clipping="plain")
     assert plain.plan["steps"] == plans.STEPS
     assert plain.plan["batch_size"] == 256
     assert 0.5 < plain.plan["clip"] < 1

@@ -62,7 +62,7 @@ PROGRAM = """
         start=np.zeros(6),
     )
     for model in (confide.models.logistic_regression(6), own):
-        confide.fit(model, (x, y), confide.Budget(epsilon=1.0, delta=1e-5), steps=600, verbose=False)
+        confide.fit(model, (x, y), confide.Budget(epsilon=1.0, delta=1e-5), confide.sgld(), steps=600, verbose=False)
 """
 
 

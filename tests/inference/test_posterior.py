@@ -29,7 +29,7 @@ OUTCOMES = {
 @functools.cache
 def fitted_to(name):
     model, y = OUTCOMES[name]
-    return confide.fit(model, (X, y), BUDGET, steps=300, chains=2, key=KEY, verbose=False)
+    return confide.fit(model, (X, y), BUDGET, confide.sgld(), steps=300, chains=2, key=KEY, verbose=False)
 
 
 @pytest.fixture(
@@ -77,7 +77,14 @@ def test_predictive_intervals_cover():
     model = models.linear_regression(3, noise_scale=1.0)
     y = X @ W + RNG.normal(size=300)
     found = confide.fit(
-        model, (X, y), confide.Budget(epsilon=50.0, delta=1e-3), clip=5.0, steps=3000, key=2, verbose=False
+        model,
+        (X, y),
+        confide.Budget(epsilon=50.0, delta=1e-3),
+        confide.sgld(),
+        clip=5.0,
+        steps=3000,
+        key=2,
+        verbose=False,
     )
     low, high = found.interval(X, 0.9).T
     assert 0.8 < np.mean((low <= y) & (y <= high)) < 0.98
@@ -149,7 +156,9 @@ def test_the_object_holds_no_reference_to_the_data():
     import gc
 
     x = np.random.default_rng(5).normal(size=(777, 3)).astype(np.float32)
-    found = confide.fit(models.logistic_regression(3), (x, (x[:, 0] > 0) * 1.0), BUDGET, steps=100, verbose=False)
+    found = confide.fit(
+        models.logistic_regression(3), (x, (x[:, 0] > 0) * 1.0), BUDGET, confide.sgld(), steps=100, verbose=False
+    )
     seen, queue = set(), [found]
     while queue:
         item = queue.pop()
@@ -171,7 +180,7 @@ def test_models_of_the_users_own_must_be_given_again(tmp_path):
         predict=lambda p, x: x * 0 + p["a"],
         kind="regression",
     )
-    found = confide.fit(model, (X[:, 0],), BUDGET, steps=100, verbose=False)
+    found = confide.fit(model, (X[:, 0],), BUDGET, confide.sgld(), steps=100, verbose=False)
     path = found.save(tmp_path / "own")
     loaded = Posterior.load(path)
     assert np.array_equal(loaded.draws["b"][0], found.draws["b"][0])

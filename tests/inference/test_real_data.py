@@ -23,14 +23,16 @@ from helpers.datasets import needs_data
     [(0.5, 0.844), (0.1, 0.835), (0.05, 0.80)],
 )
 @pytest.mark.long
-def test_accuracy_on_adult_with_default_settings(epsilon, bar):
+def test_accuracy_of_sgld_on_adult_with_default_settings(epsilon, bar):
     """Two runs with keys of their own; benchmarks/adult.py takes the mean of five with the operating system's."""
     split = confide.data.adult()
     model = logistic_regression(split.x.shape[1])
     found = []
     for key in range(2):
         budget = confide.Budget(epsilon=epsilon, delta=1e-4)
-        posterior = confide.fit(model, (split.x, split.y), budget=budget, verbose=False, key=key)
+        posterior = confide.fit(
+            model, (split.x, split.y), budget=budget, sampler=confide.sgld(), verbose=False, key=key
+        )
         assert posterior.guarantee.epsilon <= epsilon
         found.append(np.mean(posterior.predict(split.test_x) == split.test_y))
     assert np.mean(found) >= bar
@@ -48,9 +50,9 @@ def test_memory_does_not_grow_with_the_data():
         x[:, 1] = np.arange(n) % 7
         y = np.zeros(n, np.float32)
         model, budget = confide.models.logistic_regression(d), confide.Budget(epsilon=1.0, delta=1e-5)
-        confide.fit(model, (x[:1000], y[:1000]), budget, steps=600, verbose=False)
+        confide.fit(model, (x[:1000], y[:1000]), budget, confide.sgld(), steps=600, verbose=False)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        confide.fit(model, (x, y), budget, steps=600, verbose=False)
+        confide.fit(model, (x, y), budget, confide.sgld(), steps=600, verbose=False)
         print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / x.nbytes)
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]

@@ -50,7 +50,7 @@ def test_one_integer_does_not_decide_how_all_are_read(value):
 def test_an_id_beyond_all_groups_is_no_reason_to_refuse():
     ids, y = np.arange(100) % 4, np.zeros(100)
     ids[3] = 2**40
-    found = confide.fit(GROUPS, (ids, y), BUDGET, steps=20, verbose=False)
+    found = confide.fit(GROUPS, (ids, y), BUDGET, confide.sgld(), steps=20, verbose=False)
     assert found.plan["records"] == 100
 
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.long, pytest.mark.optimised]
 
 
 def fit(model, data, epsilon, seed, **asked):
-    how = {"key": seed, "verbose": False, "progress": False} | asked
+    how = {"sampler": confide.sgld(), "key": seed, "verbose": False, "progress": False} | asked
     return confide.fit(model, data, confide.Budget(epsilon=epsilon, delta=1e-5), **how)
 
 

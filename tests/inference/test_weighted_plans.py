@@ -401,6 +401,7 @@ def text(capsys, sampler=None, epsilon=20.0, **asked):
     """What is printed of a run on 5,000 rows."""
     data = np.zeros((5000, D), np.float32), np.zeros(5000, np.float32)
     budget = confide.Budget(epsilon=epsilon, delta=1e-6)
+    sampler = sampler or confide.sgld()
     found = confide.fit(built("logistic"), data, budget, sampler, **{"steps": 100, "key": 1, "progress": False} | asked)
     return capsys.readouterr().err, found
 
@@ -450,7 +451,14 @@ LOGISTIC = (X, FAMILIES["logistic"][2])
 
 
 def go(path, ledger=None, **asked):
-    how = {"steps": 600, "draws": 20, "verbose": False, "progress": False, "checkpoint_seconds": 1e-9} | asked
+    how = {
+        "sampler": confide.sgld(),
+        "steps": 600,
+        "draws": 20,
+        "verbose": False,
+        "progress": False,
+        "checkpoint_seconds": 1e-9,
+    } | asked
     return confide.fit(
         built("logistic"), LOGISTIC, confide.Budget(epsilon=0.9, delta=1e-6), ledger=ledger, checkpoint=path, **how
     )
@@ -541,7 +549,7 @@ def test_scores_are_weighted_whatever_else_is_asked_for(other):
     for asked in ({}, {"clipping": "weighted"}):
         found = confide.fit(
             built("logistic"), LOGISTIC, confide.Budget(epsilon=2.0, delta=1e-5), steps=300, key=2, verbose=False,
-            **OTHERS[other], **asked,
+            **{"sampler": confide.sgld()} | OTHERS[other], **asked,
         )  # fmt: skip
         assert found.plan["clipping"] == "weighted"
         assert ("scale" in found.plan) == (other == "canaries")
@@ -549,7 +557,7 @@ def test_scores_are_weighted_whatever_else_is_asked_for(other):
         assert np.all(np.isfinite(found.draws["weights"]))
     plain = confide.fit(
         built("logistic"), LOGISTIC, confide.Budget(epsilon=2.0, delta=1e-5), steps=300, key=2, verbose=False,
-        clipping="plain", **OTHERS[other],
+        clipping="plain", **{"sampler": confide.sgld()} | OTHERS[other],
     )  # fmt: skip
     assert "clipping" not in plain.plan
 
@@ -563,7 +571,9 @@ def test_canaries_have_no_part_in_the_scale(monkeypatch):
 
     monkeypatch.setattr(ScaleRelease, "release", look)
     budget = confide.Budget(epsilon=2.0, delta=1e-5)
-    found = confide.fit(built("logistic"), LOGISTIC, budget, steps=50, canaries=40, key=2, verbose=False)
+    found = confide.fit(
+        built("logistic"), LOGISTIC, budget, confide.sgld(), steps=50, canaries=40, key=2, verbose=False
+    )
     ((present, places, rows),) = seen
     assert present == 400
     assert 400 <= places == rows < 440  # some are empty
@@ -575,8 +585,8 @@ def test_canaries_among_long_rows_are_refused_before_the_charge_or_not_at_all(tm
     ledger = ledger_of(tmp_path)
     try:
         confide.fit(
-            built("logistic"), (X * np.float32(3000), LOGISTIC[1]), confide.Budget(epsilon=0.9, delta=1e-6), steps=50,
-            canaries=40, key=2, ledger=ledger, verbose=False,
+            built("logistic"), (X * np.float32(3000), LOGISTIC[1]), confide.Budget(epsilon=0.9, delta=1e-6),
+            confide.sgld(), steps=50, canaries=40, key=2, ledger=ledger, verbose=False,
         )  # fmt: skip
     except Refused:
         assert ledger.history("patients") == []
@@ -593,7 +603,7 @@ def test_weights_are_refused_where_no_score_is_linear():
     )
     for model in (own, models.mlp((D, 4, 2))):
         y = LOGISTIC[1] if model is own else LOGISTIC[1].astype(np.int32)
-        how = {"steps": 20, "verbose": False, "key": 1}
+        how = {"sampler": confide.sgld(), "steps": 20, "verbose": False, "key": 1}
         with pytest.raises(Refused, match=rf"^clipping = 'weighted' .* this is {model.name}: leave it out$"):
             confide.fit(model, (X, y), confide.Budget(epsilon=1.0, delta=1e-5), clipping="weighted", **how)
         found = confide.fit(model, (X, y), confide.Budget(epsilon=1.0, delta=1e-5), **how)
@@ -609,7 +619,7 @@ def test_the_command_line_passes_it_on(clipping, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     more = [] if clipping is None else ["--clipping", clipping]
     command = "confide fit patients.csv --schema schema.toml --out run --epsilon 1 --delta 1e-5 --steps 100 --quiet"
-    monkeypatch.setattr(sys, "argv", [*command.split(), *more])
+    monkeypatch.setattr(sys, "argv", [*command.split(), "--sampler", "sgld", *more])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert not stopped.value.code, capsys.readouterr().err
@@ -619,7 +629,13 @@ def test_the_command_line_passes_it_on(clipping, tmp_path, monkeypatch, capsys):
 
 def test_estimators_take_it():
     made = confide.PrivateLogisticRegression(
-        epsilon=2.0, bounds=([-5] * D, [5] * D), classes=[0.0, 1.0], steps=100, random_state=1, clipping="plain"
+        epsilon=2.0,
+        bounds=([-5] * D, [5] * D),
+        classes=[0.0, 1.0],
+        steps=100,
+        random_state=1,
+        clipping="plain",
+        sampler=confide.sgld(),
     )
     assert made.get_params()["clipping"] == "plain"
     copy = clone(made).set_params(clipping="weighted")

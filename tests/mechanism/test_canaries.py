@@ -117,7 +117,14 @@ def test_canaries_show_a_norm_that_forgets_a_part_of_a_layer(what, fifths, monke
 @pytest.mark.long
 def test_a_network_whose_layers_are_not_clipped_is_a_violation(monkeypatch):
     def audited():
-        settings = {"steps": 20, "key": 7, "verbose": False, "batch_size": 40, "canaries": 100}
+        settings = {
+            "sampler": confide.sgld(),
+            "steps": 20,
+            "key": 7,
+            "verbose": False,
+            "batch_size": 40,
+            "canaries": 100,
+        }
         return confide.audit(confide.fit(MODELS["mlp"](), table(), BUDGET, **settings))
 
     assert audited().verdict == "not refuted"
@@ -143,7 +150,7 @@ def test_scores_are_log_likelihood_ratios():
 
 
 def fitted(**changes):
-    settings = {"steps": 1500, "key": 7, "verbose": False, "batch_size": 40} | changes
+    settings = {"sampler": confide.sgld(), "steps": 1500, "key": 7, "verbose": False, "batch_size": 40} | changes
     return confide.fit(confide.models.logistic_regression(D, intercept=True), table(), BUDGET, **settings)
 
 
@@ -371,7 +378,7 @@ def test_a_resumed_run_has_the_same_canaries(tmp_path):
 def test_audits_take_estimators():
     x, y = table()
     estimator = confide.PrivateLogisticRegression(
-        epsilon=1.0, delta=1e-5, bounds=(-5.0, 5.0), classes=(0, 1), random_state=3, steps=100
+        epsilon=1.0, delta=1e-5, bounds=(-5.0, 5.0), classes=(0, 1), random_state=3, sampler=confide.sgld(), steps=100
     )
     found = confide.audit(lambda: estimator.fit(x, y), canaries=64)
     assert found.scores.members.size + found.scores.nonmembers.size == 64
@@ -428,7 +435,7 @@ def test_records_hidden_in_a_model_are_found_behind_canaries():
         log_prior=lambda m: -0.5 * m**2, log_likelihood=lambda m, z: -0.5 * m**2 * jnp.sum(x[:, 0]), start=0.0
     )
     with pytest.raises(Refused, match="as long as the data"):
-        confide.fit(model, (x[:, 0],), BUDGET, steps=10, canaries=32, verbose=False)
+        confide.fit(model, (x[:, 0],), BUDGET, confide.sgld(), steps=10, canaries=32, verbose=False)
 
 
 def test_a_likelihood_without_a_gradient_at_zero_has_canaries():

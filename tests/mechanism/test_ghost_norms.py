@@ -302,7 +302,7 @@ def test_dropout_is_drawn_for_each_record_and_step_and_not_when_predicting():
     np.testing.assert_array_equal(first, again)
     np.testing.assert_array_equal(*(model.predict(unravel(flat), x) for _ in range(2)))
     with pytest.raises(Refused, match="keeps the account of 'dp' alone"):
-        confide.fit(model, (x, y), BUDGET, steps=10, account=("dp", "bayesian"), verbose=False)
+        confide.fit(model, (x, y), BUDGET, confide.sgld(), steps=10, account=("dp", "bayesian"), verbose=False)
 
 
 def test_what_secure_noise_drops_is_as_secret_as_the_noise():
@@ -346,13 +346,13 @@ def test_a_network_is_fitted_saved_and_loaded(tmp_path):
     with pytest.raises(Refused, match=r"give \(X, y\) with images of shape \(16, 16, 1\)"):
         confide.fit(model, (x, y), BUDGET, verbose=False)
     model = models.cnn((12, 12, 1), CLASSES, convolutions=4, dropout=0.1)
-    fitted = confide.fit(model, (x, y), BUDGET, steps=30, batch_size=32, key=1, verbose=False)
+    fitted = confide.fit(model, (x, y), BUDGET, confide.sgld(), steps=30, batch_size=32, key=1, verbose=False)
     fitted.save(tmp_path / "run")
     loaded = confide.Posterior.load(tmp_path / "run")
     predicted = loaded.predict_proba(x[:5])
     assert predicted.shape == (5, CLASSES)
     np.testing.assert_allclose(predicted, fitted.predict_proba(x[:5]), rtol=1e-5)
-    secure = confide.fit(model, (x, y), BUDGET, steps=3, batch_size=32, noise="secure", verbose=False)
+    secure = confide.fit(model, (x, y), BUDGET, confide.sgld(), steps=3, batch_size=32, noise="secure", verbose=False)
     assert secure.guarantee.epsilon <= 1
 
 
@@ -467,7 +467,9 @@ def test_images_that_do_not_fit_are_refused_before_any_charge(data, what, tmp_pa
     ledger = confide.Ledger.create(tmp_path / "ledger.db")
     ledger.enter("images", BUDGET)
     with pytest.raises(Refused, match=what) as caught:
-        confide.fit(one_convolution(), data, BUDGET, steps=10, ledger=ledger, dataset="images", verbose=False)
+        confide.fit(
+            one_convolution(), data, BUDGET, confide.sgld(), steps=10, ledger=ledger, dataset="images", verbose=False
+        )
     assert "\n" not in str(caught.value)
     assert ledger.history("images") == []
 

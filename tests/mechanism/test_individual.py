@@ -423,6 +423,7 @@ def fitted():
         MODEL,
         (X, Y),
         BUDGET,
+        confide.sgld(),
         steps=60,
         batch_size=N,
         clip=0.4,
@@ -467,7 +468,9 @@ def test_nothing_private_is_kept(fitted, tmp_path):
 
 
 def test_the_plan_says_who_pays(capsys):
-    confide.fit(MODEL, (X, Y), BUDGET, steps=60, clip=0.4, key=7, batch_size=N, account=Individual(stretch=1.5))
+    confide.fit(
+        MODEL, (X, Y), BUDGET, confide.sgld(), steps=60, clip=0.4, key=7, batch_size=N, account=Individual(stretch=1.5)
+    )
     assert "every record pays for its own gradients" in " ".join(capsys.readouterr().err.split())
 
 
@@ -478,7 +481,8 @@ def test_a_second_sum_is_refused_under_any_name():
 
 
 def test_a_run_goes_on_with_the_accounts_that_it_began_with(tmp_path):
-    settings = {"steps": 1100, "clip": 0.8, "batch_size": N, "verbose": False, "checkpoint": tmp_path / "run", "key": 3}
+    settings = {"sampler": confide.sgld(), "steps": 1100, "clip": 0.8, "batch_size": N, "verbose": False}
+    settings |= {"checkpoint": tmp_path / "run", "key": 3}
 
     def stop(*arguments, **settings):
         raise KeyboardInterrupt
@@ -509,7 +513,9 @@ def test_another_start_is_another_noise():
 @pytest.mark.long
 def test_an_estimate_that_cannot_be_had_does_not_lose_the_run(capsys):
     still = (np.zeros_like(X), Y)  # every gradient is zero: nothing is known of a spread
-    posterior = confide.fit(MODEL, still, BUDGET, steps=40, clip=0.8, batch_size=60, key=1, account=["dp", "bayesian"])
+    posterior = confide.fit(
+        MODEL, still, BUDGET, confide.sgld(), steps=40, clip=0.8, batch_size=60, key=1, account=["dp", "bayesian"]
+    )
     assert posterior.guarantee.typical is None
     assert "no estimate for typical people" in capsys.readouterr().err
 
@@ -536,9 +542,8 @@ def test_an_estimate_that_cannot_be_had_does_not_lose_the_run(capsys):
     ],
 )
 def test_bad_accounts_are_refused_in_one_line(account, settings, words):
-    settings = {"budget": BUDGET, "steps": 20} | settings
-    if "sampler" in settings:
-        settings["sampler"] = getattr(confide, settings["sampler"])()
+    settings = {"budget": BUDGET, "steps": 20, "sampler": "sgld"} | settings
+    settings["sampler"] = getattr(confide, settings["sampler"])()
     with pytest.raises(Refused, match=words) as refusal, warnings.catch_warnings():
         confide.fit(MODEL, (X, Y), verbose=False, account=account, **settings)
     assert "\n" not in str(refusal.value)

@@ -245,7 +245,7 @@ def test_few_records_far_out_count_for_nothing():
 
 
 def fitted(**changes):
-    settings = {"steps": 20, "batch_size": 60, "key": 1, "verbose": False} | changes
+    settings = {"sampler": confide.sgld(), "steps": 20, "batch_size": 60, "key": 1, "verbose": False} | changes
     return confide.fit(models.poisson_regression(D), settings.pop("data", (X, COUNTS)), BUDGET, **settings)
 
 

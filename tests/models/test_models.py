@@ -88,7 +88,9 @@ def test_the_numpyro_adapter_is_the_numpyro_density():
 def test_a_numpyro_model_is_fitted_and_reported_in_its_own_space():
     model = models.from_numpyro(numpyro_model, kind="regression")
     budget = confide.Budget(epsilon=100.0, delta=1e-3)
-    found = confide.fit(model, (X, Y), budget, clip=20.0, steps=4000, batch_size=60, verbose=False, key=0)
+    found = confide.fit(
+        model, (X, Y), budget, confide.sgld(), clip=20.0, steps=4000, batch_size=60, verbose=False, key=0
+    )
     assert found.draws["w"].shape == (1, 1000, 2)
     assert np.all(found.draws["scale"] > 0)
     np.testing.assert_allclose(found.draws["w"].mean(axis=(0, 1)), [1, -1], atol=0.4)
@@ -106,7 +108,12 @@ def test_a_numpyro_classifier_predicts_probabilities():
     budget = confide.Budget(epsilon=10.0, delta=1e-3)
     labels = (X[:, 0] > 0).astype(int)
     found = confide.fit(
-        models.from_numpyro(logistic, kind="classification"), (X, labels), budget, steps=500, verbose=False
+        models.from_numpyro(logistic, kind="classification"),
+        (X, labels),
+        budget,
+        confide.sgld(),
+        steps=500,
+        verbose=False,
     )
     np.testing.assert_allclose(found.predict_proba(X[:3]).sum(axis=1), 1, rtol=1e-5)
 
@@ -197,7 +204,9 @@ def _broken(x, y=None):
 )
 def test_numpyro_models_that_cannot_be_read_are_refused_in_one_line(function, message):
     with pytest.raises(Refused, match=message) as caught:
-        confide.fit(models.from_numpyro(function), (X, Y), confide.Budget(epsilon=1.0, delta=1e-5), steps=10)
+        confide.fit(
+            models.from_numpyro(function), (X, Y), confide.Budget(epsilon=1.0, delta=1e-5), confide.sgld(), steps=10
+        )
     assert "\n" not in str(caught.value)
 
 

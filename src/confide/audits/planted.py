@@ -41,10 +41,10 @@ def audit(
         seed: what made-up runs are drawn from; by default the operating system's.
 
     >>> import numpy as np
-    >>> from confide import Budget, audit, fit, models
+    >>> from confide import Budget, audit, fit, models, sgld
     >>> X, y = np.eye(4, dtype="float32")[np.arange(400) % 4], np.arange(400) % 2
     >>> model, budget = models.logistic_regression(4), Budget(epsilon=4, delta=1e-5)
-    >>> found = audit(lambda: fit(model, (X, y), budget, steps=100, key=1, verbose=False), canaries=100)
+    >>> found = audit(lambda: fit(model, (X, y), budget, sgld(), 100, key=1, verbose=False), canaries=100)
     >>> found.verdict
     'not refuted'
     """

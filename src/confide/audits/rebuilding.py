@@ -29,7 +29,7 @@ from confide.inference.loop import Job
 from confide.inference.options import Options
 from confide.inference.plans import Plan, stochastic, weights
 from confide.inference.posterior import Posterior
-from confide.inference.summaries.runs import Steps
+from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import noise
 from confide.mechanism.canaries import DOWN, LENGTH, OUT, UP
 from confide.mechanism.oracle import Observers
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
     kind: np.dtype
 
 
-def shapes(summary: Steps, model: Model) -> tuple[tuple[int, ...], ...]:
+def shapes(summary: RunSummary, model: Model) -> tuple[tuple[int, ...], ...]:
     """Of the arrays of a record, as the plan has them, or as a generalised linear model does."""
     if summary.arrays is not None:
         return tuple(map(tuple, summary.arrays))
@@ -78,6 +78,11 @@ def check_model(posterior: Posterior) -> Model:
     if model is None:
         raise Refused("the model was built from functions that are not saved: give it to Posterior.load(path, model=)")
     name = plan.get("sampler")
+    if not summary.noisy_sums and getattr(summary, "independent", False):
+        raise Refused(
+            f"made-up audits do not know the sums that {name} releases of a linear model: audit a run of sgld, or one "
+            "of scoring with a given noise_scale"
+        )
     if not summary.noisy_sums or name not in samplers.__all__:
         raise Refused(
             f"made-up audits look at noisy sums, and {name or 'this release'} releases none: they are for samplers "

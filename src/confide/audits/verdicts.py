@@ -11,6 +11,9 @@ hypothesis: points (epsilon, delta) of it, all of which it claims at once. These
   much stronger. For records it would be wrong, since one model scores them all;
 - for canaries also the tests of the mechanism itself (`confide.audits.mechanism`).
 
+Canaries of `scoring` are in the noisy sums of scores alone, so that the price of these is the hypothesis, and neither
+that of the scale nor of the information of the records, of which they tell nothing (`canary_part`).
+
 A run that keeps its promise is called a violation once in a thousand audits at most (`ALARM`), since a false alarm is
 dear and a real violation that small is found by more canaries; it is called suspect with probability 1 - confidence at
 most, and then audited again. "Not refuted" is no proof: `reach` is what a run that reveals all it claims would show.
@@ -29,8 +32,9 @@ from confide.audits import bounds, mechanism, one_run
 from confide.audits.one_run import Guesses
 from confide.audits.scores import Scores
 from confide.inference.posterior import Canaries
-from confide.privacy import accountants, pricing
+from confide.privacy import accountants, events, pricing
 from confide.privacy.budget import Guarantee
+from confide.privacy.events import Event
 
 ALARM = 0.001
 LEAST = 1e-15  # of a probability that is told as a number
@@ -62,6 +66,7 @@ class Audit:
         reach: about what `bound` would be for a run that reveals all it claims, in the middle.
         scores: of the canaries, or of members and others.
         canaries: whether they were canaries, planted at random: then all this may be published.
+        part: epsilon of what canaries are in, where that is a part of what was released; they are judged by it.
     """
 
     claimed: float
@@ -76,6 +81,7 @@ class Audit:
     scores: Scores
     canaries: bool
     guessed: int  # how many of them the guesses are about: all, unless one side is far larger
+    part: float | None = None
 
     @property
     def violated(self) -> bool:
@@ -124,6 +130,11 @@ class Audit:
             if self.canaries
             else "This takes members and others for drawn alike, with membership a fair coin; no code can check that."
         )
+        if self.part is not None:
+            assumed += (
+                f" They are in the sums of scores alone, whose price is epsilon {self.part:.4g}, and judged by that; "
+                "scale and information of the records are tested on made-up tables."
+            )
         independent = ""
         if self.independent_bound is not None:
             independent = (
@@ -150,6 +161,7 @@ class Audit:
             "reach": self.reach,
             "verdict": self.verdict,
             "canaries": self.canaries,
+            **({} if self.part is None else {"part": self.part}),
             "sentences": list(self.sentences()),
             "sentence": sentence,
             "assumption": assumption,
@@ -171,7 +183,9 @@ def judge(
             scores.members, scores.nonmembers, delta=delta, confidence=confidence, method=method, key=key
         )
 
-    points = accountants.profile(guarantee.event, guarantee.neighbours, guarantee.accountant).points()
+    event = guarantee.event if canaries is None else canary_part(guarantee.event)
+    profile = accountants.profile(event, guarantee.neighbours, guarantee.accountant)
+    part, points = None if event is guarantee.event else profile.epsilon(delta), profile.points()
     claim = one_run.envelope(*points)
     guesses = [
         float(one_run.p_value(claim, bounds.guess(joined, inside, made))[0]) / share
@@ -191,11 +205,22 @@ def judge(
         independent_bound=independent,
         p_value=min(1.0, len(tests) * min(tests.values())),
         tests=tests,
-        reach=reach(guarantee.epsilon, delta, len(joined), level),
+        reach=reach(guarantee.epsilon if part is None else part, delta, len(joined), level),
         scores=scores,
         canaries=canaries is not None,
         guessed=len(joined),
+        part=part,
     )
+
+
+def canary_part(event: Event) -> Event:
+    """What canaries are in: of a run that releases information of the records, the sums of scores alone."""
+    if not isinstance(event, events.Composition):
+        return event
+    if not any(isinstance(each, events.InformationSums) for each in event.events):
+        return event
+    kept = [each for each in event.events if not isinstance(each, (events.ScaleHistograms, events.InformationSums))]
+    return events.compose(*kept, repeats=event.repeats) if kept else event
 
 
 class Pairs(NamedTuple):

@@ -20,10 +20,10 @@ from confide import validation
 from confide.inference import canary_requests, checkpoints, loop, plans
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, Options, takes
-from confide.inference.plans import Plan, estimates, stochastic
+from confide.inference.plans import Plan, estimates, scoring, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
+from confide.inference.posterior_files import AnyRelease
 from confide.inference.progress import show_progress
-from confide.inference.scoring_job import ScoringJob
 from confide.inference.spend import DOMAIN, GIVEN_KEY, ONE_RECORD, Account, Key, Paid, Purchase, spend
 from confide.inference.summaries.runs import RunSummary, Steps
 from confide.mechanism import canaries as planting
@@ -31,11 +31,12 @@ from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Noise, SecureSource
 from confide.models.inputs import Records, check_data, place_records
-from confide.models.model import Model
+from confide.models.model import Model, take_noise_as_given
+from confide.models.tracing import arrange_draws
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import Accounts, accounts
-from confide.samplers import Sampler, sgld
+from confide.samplers import Sampler, default_sampler, sgld
 from confide.validation import Refused
 
 KEYED_BITS = (
@@ -63,13 +64,15 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
 
     `present` says which rows of the data hold a record at all.
     """
-    sampler = sgld() if options.sampler is None else options.sampler
+    validation.instance(Model, model=options.model)
+    sampler = default_sampler(options.model) if options.sampler is None else options.sampler
     microbatch = None if options.microbatch is None else validation.count(microbatch=options.microbatch)
     request = canary_requests.current.get()
     canaries = request.number if request is not None and options.canaries is None else options.canaries
     if canaries is not None:
         canaries = None if type(canaries) is int and canaries == 0 else planting.check_count(canaries)
-    options = replace(options, sampler=sampler, microbatch=microbatch, canaries=canaries)
+    model = options.model if getattr(sampler, "learns_noise_scale", False) else take_noise_as_given(options.model)
+    options = replace(options, model=model, sampler=sampler, microbatch=microbatch, canaries=canaries)
     account = _check(options)
     checkpoint = checkpoints.open_file(options.checkpoint)
     _check_mechanism(checkpoint, account)
@@ -111,14 +114,13 @@ def _check_extras(sampler: Sampler, options: Fit) -> None:
     kept, planted = accounts(options.account) != Accounts(), options.canaries is not None
     if kept and sampler.kind != "steps":
         raise Refused(
-            f"account: {sampler.name} keeps the account of 'dp' alone; the others are for samplers that release every "
-            "step, such as sgld"
+            f"account: the sampler {sampler.name} keeps the account of 'dp' alone: leave the others out, or choose one "
+            "that releases every step, such as sgld"
         )
     if planted and kept:
         raise Refused("canaries: other accounts than 'dp' would take them for people: audit without those accounts")
-    if planted and sampler.kind != "steps":
-        why = "takes none yet" if sampler.kind == "scoring" else "hides its steps, from which canaries are told"
-        raise Refused(f"canaries: {sampler.name} {why}: they are for samplers that release every step, such as sgld")
+    if planted and sampler.kind not in ("steps", "scoring"):
+        raise Refused(f"canaries: {sampler.name} hides its steps, from which they are told: choose another, as sgld")
 
 
 def _check_mechanism(checkpoint: CheckpointFile | None, account: Account | None) -> None:
@@ -146,6 +148,8 @@ def _plant(options: Fit, table: Records) -> Planted | None:
 def _plan(options: Fit, table: Records, planted: Planted | None, key: jax.Array) -> Plan:
     assert options.sampler is not None
     asked = (options.budget, options.sampler, options, key)
+    if planted is not None and options.sampler.kind == "scoring":
+        return scoring.make_plan(options.model, table, *asked, planted)
     if planted is not None:
         return stochastic.make_plan(planted.model, planted.data, *asked, planted)
     return plans.PLANNERS[options.sampler.kind](options.model, table, *asked)
@@ -209,13 +213,15 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         _say(options, estimates.to_text(typical))
     if job.diagnostics is not None:
         _say(options, job.diagnostics.to_text())
+    draws, scales = arrange_draws(plan.model, plan.data.arrays, kept), getattr(job, "noise_scales", None)
     return Posterior(
-        draws=_unravel(plan.model, plan.data.arrays, kept),
+        draws=draws if scales is None else draws | {"noise_scale": scales},
         guarantee=guarantee,
         plan=summary.to_json(),
         model=plan.model if planted is None else options.model,
         canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
-        release=job.release if isinstance(job, ScoringJob) else None,
+        release=found if isinstance(found := getattr(job, "release", None), AnyRelease) else None,
+        trace=None if plan.trace is None else plan.trace(),
         diagnostics=job.diagnostics,
     )
 
@@ -233,6 +239,7 @@ def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
     """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
     job = job.ran
     scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
+    multipliers, share = job.canary_terms()
     return Canaries(
         inside=inside,
         scores=scores.sum(axis=0),
@@ -240,8 +247,8 @@ def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
         squares=squares,
         pulls=pulls,
         steps=job.steps,
-        spread=float(np.sum(np.square(job.kernel.schedule.noise / job.parameters.clip))),
-        sampling_probability=job.parameters.sampling_probability,
+        spread=float(np.sum(np.square(multipliers))),
+        sampling_probability=share,
         replaced=replaced,
     )
 
@@ -269,6 +276,7 @@ def sample(
     sampler = sgld() if sampler is None else sampler
     validation.instance(Sampler, sampler=sampler)
     arrays = check_data(model, data)
+    model = take_noise_as_given(model)
     start, (source, _) = _keys("default", key, None)
     options = Options(steps, batch_size, chains=chains, draws=draws, burn_in=burn_in)
     job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
@@ -276,7 +284,7 @@ def sample(
         kept = loop.execute(job, arrays, source, report=report)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()
-    return Posterior(draws=_unravel(model, arrays, kept), guarantee=None, plan=plan, model=model)
+    return Posterior(draws=arrange_draws(model, arrays, kept), guarantee=None, plan=plan, model=model)
 
 
 def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:
@@ -298,11 +306,3 @@ def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
     programs = [*plans.trace_model(model, data, flat, unravel), *plans.dropping(model, data, flat, unravel)]
     held = [np.asarray(constant).tobytes().hex() for program in programs for constant in plans.constants(program)]
     return [model.name, model.settings, np.asarray(flat).tobytes().hex(), *map(str, programs), *held]
-
-
-def _unravel(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:
-    """Flat draws (chains, draws, parameters) as the model reports them."""
-    _, unravel = plans.unraveller(model, data, noises.as_key(0))
-    chains, draws, size = kept.shape
-    every = jax.vmap(lambda flat: model.constrain(unravel(flat)))(kept.reshape(-1, size))
-    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, draws, *leaf.shape[1:]), every)

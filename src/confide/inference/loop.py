@@ -236,10 +236,15 @@ class Job:
             spent=None if wanted.filter is None else jnp.zeros((chains, self.parameters.rows), jnp.float64),
             statistics=None if wanted.canaries is None else jnp.zeros((chains, 4, wanted.canaries.count), jnp.float64),
             heard=heard,
+            trace=None if wanted.trace is None else jnp.stack([wanted.trace.zeros()] * chains),
         )
 
     def execute(self, data: Records | tuple[np.ndarray, ...], key: Any, **how: Any) -> np.ndarray:
         return execute(self, data, key, **how)
+
+    def canary_terms(self) -> tuple[np.ndarray, float]:
+        """What canaries are told by: the noise of every step over the clip, and how likely each is in it."""
+        return self.kernel.schedule.noise / self.parameters.clip, self.parameters.sampling_probability
 
     def digest(self) -> str:
         wanted, sums = self.observers, self.gradient_sum
@@ -350,10 +355,12 @@ def _lag_one(trail: np.ndarray) -> float | None:
 
 def _observations(held: Observed, chains: int, present: np.ndarray) -> Observations:
     """Of the records that are there, along a first axis of chains."""
-    found = [None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.statistics)]
+    found = [
+        None if leaf is None else np.asarray(leaf) for leaf in (held.distances, held.spent, held.statistics, held.trace)
+    ]
     found = [leaf[None] if chains == 1 and leaf is not None else leaf for leaf in found]
-    distances, spent, statistics = found
-    return Observations(distances, None if spent is None else spent[:, present], statistics)
+    distances, spent, statistics, trace = found
+    return Observations(distances, None if spent is None else spent[:, present], statistics, trace)
 
 
 def _restore(begin: Carry, stored: list[np.ndarray]) -> Carry:

@@ -15,6 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 SCALES = 120  # of a log-uniform grid
+FITTED, ROUNDS = 2000, 60  # entries that a mixture is fitted to, and how often
+SMALLEST = 1e-5  # eigenvalue, over the largest
+PRIOR = 2.0  # eigenvalues that a prior of all scales counts as
+LEAST = 0.1  # variance of a feature, over their mean
 
 
 class Moments(NamedTuple):
@@ -26,7 +30,7 @@ class Moments(NamedTuple):
 
 class Shrunk(NamedTuple):
     second: np.ndarray  # S
-    kept: float  # the largest factor: how much of the noise is still in it
+    variances: np.ndarray  # of what is left of the noise in its entries
 
 
 def keep_share(squares: float, count: int, variance: float, largest: float) -> float:
@@ -39,41 +43,68 @@ def keep_share(squares: float, count: int, variance: float, largest: float) -> f
     return float(np.sum(density * tau / total) / np.sum(density))
 
 
+def shrink_each(noisy: np.ndarray, variance: float) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of entries about 0 that were seen with noise of this variance.
+
+    Their prior is a mixture of normals of many scales, fitted to all of them (Stephens 2017), with a root of their
+    number more at 0: few large entries among many small ones stay as they are.
+    """
+    if not noisy.size:
+        return noisy, noisy
+    scales = variance * np.concatenate([[0.0], np.geomspace(0.04, 4e4, 16)])
+    total = scales + variance
+
+    def weigh(entries: np.ndarray) -> np.ndarray:
+        log_density = -0.5 * np.log(total) - 0.5 * entries[:, None] ** 2 / total
+        return np.exp(log_density - log_density.max(axis=1, keepdims=True))
+
+    few = np.sort(np.abs(noisy))[np.linspace(0, noisy.size - 1, min(noisy.size, FITTED)).astype(np.int64)]
+    density, shares = weigh(few), np.full(scales.size, 1 / scales.size)
+    for _ in range(ROUNDS):
+        chances = density * shares
+        shares = np.mean(chances / chances.sum(axis=1, keepdims=True), axis=0)
+        shares[0] += noisy.size**-0.5
+        shares /= shares.sum()
+    chances = weigh(noisy) * shares
+    chances /= chances.sum(axis=1, keepdims=True)
+    kept = scales / total
+    mean = noisy * (chances @ kept)
+    square = noisy**2 * (chances @ kept**2) + variance * (chances @ kept)
+    return mean, square - mean**2
+
+
 def shrink(noisy: np.ndarray, variance: float, squared_norm: float, constant: int | None) -> Shrunk:
     """Second moments whose entries have noise of this variance on the diagonal, and half of it beside."""
     if constant is None:
         return _shrink(noisy, variance, squared_norm, 0)
     order = np.argsort(np.arange(len(noisy)) != constant, kind="stable")  # the constant first
     found, back = _shrink(noisy[np.ix_(order, order)], variance, squared_norm, 1), np.argsort(order)
-    return Shrunk(found.second[np.ix_(back, back)], found.kept)
+    return Shrunk(*(each[np.ix_(back, back)] for each in found))
 
 
 def _shrink(noisy: np.ndarray, variance: float, squared_norm: float, first: int) -> Shrunk:
     """With a constant at place 0, or none."""
     features = noisy[first:, first:]
     d = len(features)
-    found, kept = np.zeros_like(noisy), [0.02]
+    found, left = np.zeros_like(noisy), np.zeros_like(noisy)
     usual = max(squared_norm - first, 0.05 * squared_norm) / max(d, 1)
     if first:
         share = keep_share((noisy[0, 0] - 1) ** 2, 1, variance, 0.1)
-        found[0, 0] = max(1 + share * (noisy[0, 0] - 1), 0.5)
-        share = keep_share(float(np.sum(noisy[0, 1:] ** 2)), d, variance / 2, usual)
-        found[0, 1:] = found[1:, 0] = share * noisy[0, 1:]
-        kept.append(share)
+        found[0, 0], left[0, 0] = max(1 + share * (noisy[0, 0] - 1), 0.5), share * variance
+        found[0, 1:], left[0, 1:] = shrink_each(noisy[0, 1:], variance / 2)
+        found[1:, 0], left[1:, 0] = found[0, 1:], left[0, 1:]
     if d:
         diagonal = np.diag(features)
         away = float(diagonal.mean()) - usual
         level = max(usual + keep_share(d * away**2, 1, variance, d * usual**2) * away, 0.05 * usual)
-        spread = diagonal - diagonal.mean()
-        share = keep_share(float(np.sum(spread**2)), max(d - 1, 1), variance, level**2)
+        spread, unsure = shrink_each(diagonal - diagonal.mean(), variance)
+        sizes = np.maximum(level + spread, LEAST * level)
         upper = np.triu_indices(d, 1)
-        beside = features[upper]
-        other = keep_share(float(np.sum(beside**2)), beside.size, variance / 2, level**2) if beside.size else 0.0
-        block = np.zeros((d, d))
-        block[upper] = other * beside
-        found[first:, first:] = block + block.T + np.diag(level + share * spread)
-        kept += [share, other]
-    return Shrunk(found, max(kept))
+        block, doubt = np.zeros((d, d)), np.zeros((d, d))
+        block[upper], doubt[upper] = shrink_each(features[upper], variance / 2)
+        found[first:, first:] = block + block.T + np.diag(sizes * level * d / sizes.sum())
+        left[first:, first:] = doubt + doubt.T + np.diag(unsure)
+    return Shrunk(found, left)
 
 
 def decompose(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,6 +119,30 @@ def floor_eigenvalues(matrix: np.ndarray, share: float) -> tuple[np.ndarray, np.
     values, vectors = decompose(matrix)
     least = share * max(float(np.mean(np.maximum(values, 0.0))), 1e-300)
     return np.maximum(values, least), vectors
+
+
+def shrink_eigenvalues(matrix: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """The matrix with each eigenvalue as it is expected to be, after noise of these variances in its entries.
+
+    Their prior is a mixture of all scales that is fitted to them: where some stand out and others are within the noise,
+    these may well be nothing, as where columns add up to a constant.
+    """
+    values, vectors = decompose(matrix)
+    turned = np.square(vectors.T)
+    noise = np.maximum(np.einsum("ij,jk,ik->i", turned, variances, turned), 1e-300)
+    largest = max(float(values[-1]), 1e-300)
+    grid = np.exp(np.linspace(math.log(SMALLEST * largest), math.log(4 * largest), SCALES))
+    log_density = -0.5 * (values[:, None] - grid) ** 2 / noise[:, None]
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    shares = np.full(grid.size, 1 / grid.size)
+    for _ in range(ROUNDS):
+        chances = density * shares
+        chances /= chances.sum(axis=1, keepdims=True)
+        shares = (chances.sum(axis=0) + PRIOR / grid.size) / (len(values) + PRIOR)
+    density = density * shares
+    found = np.sum(density * grid, axis=1) / np.sum(density, axis=1)
+    resolved = noise < (0.02 * values) ** 2  # where the grid is too wide, and changes nothing
+    return rebuild(np.where(resolved, values, found), vectors)
 
 
 def rebuild(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:

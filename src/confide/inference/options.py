@@ -45,29 +45,29 @@ class Settings:
     steps: int | None = field(
         default=None,
         metadata=words(
-            "more steps cost time, not privacy: each is made smaller.",
-            "Steps of the sampler; more cost time, not privacy.",
+            "more steps cost time, not privacy: each is made smaller. Not with `scoring`.",
+            "Steps of the sampler; more cost time, not privacy. Not with scoring.",
         ),
     )
     batch_size: int | None = field(
         default=None,
         metadata=words(
-            "the expected size of a batch; the number of records for full batches.",
-            "Expected size of a Poisson batch.",
+            "the expected size of a batch; the number of records for full batches. Not with `scoring`.",
+            "Expected size of a Poisson batch. Not with scoring.",
         ),
     )
     clip: float | None = field(
         default=None,
         metadata=words(
-            "the most that one record may contribute to a gradient sum.",
-            "Most that one record may add to a gradient.",
+            "the most that one record may contribute to a gradient sum. Not with `scoring`.",
+            "Most that one record may add to a gradient. Not with scoring.",
         ),
     )
     chains: int = field(
         default=1,
         metadata=words(
-            "K chains cost K times: each step is that much smaller.",
-            "Independent chains; K of them cost K times.",
+            "K chains cost K times: each step is that much smaller. Not with `scoring`.",
+            "Independent chains; K of them cost K times. Not with scoring.",
         ),
     )
     _: KW_ONLY
@@ -82,21 +82,24 @@ class Settings:
         default=None,
         metadata=words(
             "kept from each chain, evenly spaced after `burn_in` steps (half of the run); one point of an optimiser, "
-            "and from the q of `dpvi` as many as are wanted.",
-            "Draws to keep of each chain.",
+            "and from the q of `dpvi` as many as are wanted; of `scoring` independent ones, 2,000 if not given.",
+            "Draws to keep of each chain; of scoring independent ones, 2000 if not given.",
         ),
     )
     burn_in: int | None = field(
         default=None,
-        metadata=words("steps before the first draw.", "Steps before the first draw; half if not given."),
+        metadata=words(
+            "steps before the first draw. Not with `scoring`.",
+            "Steps before the first draw; half if not given. Not with scoring.",
+        ),
     )
     clipping: str | None = field(
         default=None,
         metadata=words(
             'how a score that is longer than the clip is shortened: "weighted", by a weight that its outcome does not '
             "decide, which bends nothing, and is for generalised linear models, where it is the default; or "
-            '"plain", by its own length.',
-            "weighted (default of linear models: bends nothing), or plain.",
+            '"plain", by its own length. Not with `scoring`, which always weights.',
+            "weighted (default of linear models: bends nothing), or plain. Not with scoring.",
         ),
     )
     noise: Noise = field(
@@ -183,7 +186,10 @@ class Subject:
     model: Model = field(metadata=words("from `confide.models`."))
     data: Any = field(metadata=words("(X, y), arrays with one row per record, scaled by public bounds."))
     budget: Budget = field(metadata=words("the most that may be revealed."))
-    sampler: Sampler | None = field(default=None, metadata=words("`confide.sgld()` by default."))
+    sampler: Sampler | None = field(
+        default=None,
+        metadata=words("by default `confide.scoring()` for linear models, else `confide.sgld()`."),
+    )
 
 
 @dataclass(frozen=True, eq=False)

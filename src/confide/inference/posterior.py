@@ -12,7 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import models, validation
-from confide.inference import posterior_files, settling, summaries
-from confide.inference.posterior_files import Canaries, Stored
-from confide.inference.release import Release
+from confide.inference import posterior_files, settling, summaries, traces
+from confide.inference.posterior_files import AnyRelease, Canaries, Stored
 from confide.inference.settling import load_arviz
+from confide.inference.traces import Trace
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -71,6 +71,7 @@ class Posterior:
         plan: the settings of the run, all of them public.
         canaries: what the run told of canaries planted in it, as public as its draws; see `confide.audit`.
         release: the noisy sums behind the draws of `confide.scoring`, from which they can be made again.
+        trace: what the noisy sums of a run by steps tell together, where `noise_aware` can make draws of it.
         model: what the draws are parameters of; None after loading one built from your own functions.
         diagnostics: of the hidden chains behind a posterior sample, for whoever may see the records: NOT covered by
             the guarantee, not to be published, and not kept by `save`, pickles or copies.
@@ -81,7 +82,8 @@ class Posterior:
     plan: dict[str, Any] = field(default_factory=dict)
     model: Model | None = None
     canaries: Canaries | None = field(default=None, repr=False, compare=False)
-    release: Release | None = field(default=None, repr=False, compare=False)
+    release: AnyRelease | None = field(default=None, repr=False, compare=False)
+    trace: Trace | None = field(default=None, repr=False, compare=False)
     diagnostics: Diagnostics | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,7 +143,8 @@ class Posterior:
         if self.point:
             raise Refused(f"{self.plan['sampler']} finds points, which have no interval: use dpvi(), or sgld()")
         if self.chains * self.size == 1:
-            raise Refused("there is one draw, and one draw has no interval: ask for more draws, each at its price")
+            price = "which cost nothing more" if settling.judge(self).independent else "each at its price"
+            raise Refused(f"there is one draw, and one draw has no interval: ask for more draws, {price}")
         if self.settled is False:
             seen = "; ".join(dict.fromkeys(reason.kind for reason in settling.judge(self).reasons))
             warnings.warn(
@@ -162,6 +165,21 @@ class Posterior:
         if function is None:
             raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
         return self._quantiles(function, self._flat(), x, levels)
+
+    def noise_aware(self, draws: int = 2000, key: int = 0) -> Posterior:
+        """Draws that know of the noise of the run, made of its trace at no further cost: no record is looked at.
+
+        For runs by steps of `confide.models.from_functions` and `from_numpyro` with at most 20 parameters, declared
+        with a `gradient_bound` that is no longer than the clip. They are of the posterior given all noisy sums, by
+        gradients that are linear near the mode (`confide.inference.linear_gradients`): as wide as the noise makes
+        them, the prior where nothing was learnt, and the posterior without privacy where the noise is negligible.
+        `key` draws them; it has nothing to do with privacy.
+        """
+        trace = traces.check(self.plan, self.model, self.trace)
+        draws = validation.count(draws=draws)
+        found = trace.draw(self._known(), draws, key)
+        one_chain = jax.tree.map(lambda leaf: leaf[None], found)
+        return replace(self, draws=one_chain, plan=traces.describe(self.plan, draws), diagnostics=None)
 
     def to_arviz(self) -> Any:
         """An ArviZ InferenceData with the draws, and the guarantee in its attributes."""
@@ -187,15 +205,18 @@ class Posterior:
     def summary(self) -> Any:
         """Mean, sd, interval, effective sample size and R-hat of every parameter, by ArviZ; of points their mean.
 
-        Without the interval where the draws have not settled: their quantiles are none.
+        Without the interval where the draws have not settled: their quantiles are none. Without effective sample size
+        and R-hat where draws are independent, as those of `confide.scoring` are.
         """
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
         try:
             if self.chains * self.size > 1 and not self.point:
-                table = load_arviz().summary(data, kind="all" if self.size >= 4 else "stats")
-                return table if self.settled is not False else table.drop(columns=table.filter(like="hdi").columns)
+                judged = settling.judge(self)
+                whole = self.size >= 4 and not judged.independent
+                table = load_arviz().summary(data, kind="all" if whole else "stats")
+                return table if judged.settled is not False else table.drop(columns=table.filter(like="hdi").columns)
             with warnings.catch_warnings():  # one draw has no spread
                 warnings.simplefilter("ignore", RuntimeWarning)
                 return load_arviz().summary(data, kind="stats")[["mean"]]
@@ -205,11 +226,12 @@ class Posterior:
     def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
         """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.
 
-        Where canaries were planted, canaries.json holds their scores; release.json holds the noisy sums of scoring.
+        Where canaries were planted, canaries.json holds their scores; release.json holds the noisy sums of scoring, and
+        trace.json what `noise_aware` makes draws of.
 
         The folder appears whole or not at all.
         """
-        stored = Stored(self.draws, self.guarantee, self.plan, self.model, self.canaries, self.release)
+        stored = Stored(self.draws, self.guarantee, self.plan, self.model, self.canaries, self.release, self.trace)
         return posterior_files.write(path, stored, self.to_arviz, files or {})
 
     @classmethod

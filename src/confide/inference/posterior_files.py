@@ -15,14 +15,23 @@ import numpy as np
 
 from confide import models, validation
 from confide.inference.checkpoints import flush_to_disk
+from confide.inference.linear.release import KIND as LINEAR
+from confide.inference.linear.release import LinearRelease
+from confide.inference.linear.statistics_release import StatisticsRelease
 from confide.inference.release import Release
+from confide.inference.traces import Trace
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
 FORMAT = 1
 POSTERIOR, GUARANTEE, PLAN, CANARIES = "posterior.nc", "guarantee.json", "plan.json", "canaries.json"
-RELEASE = "release.json"
+RELEASE, TRACE = "release.json", "trace.json"
+RELEASING = ("scoring", "sufficient_statistics")  # samplers that have a release
+
+
+AnyRelease = Release | LinearRelease | StatisticsRelease
+RELEASES: dict[str, type[AnyRelease]] = {LINEAR: LinearRelease, "statistics": StatisticsRelease}
 
 
 class Canaries(NamedTuple):
@@ -64,7 +73,8 @@ class Stored(NamedTuple):
     plan: dict[str, Any]
     model: Model | None
     canaries: Canaries | None
-    release: Release | None = None
+    release: AnyRelease | None = None
+    trace: Trace | None = None
 
     def records(self) -> dict[str, Any]:
         """What the files of JSON hold, by their names."""
@@ -97,6 +107,8 @@ def write(path: str | os.PathLike[str], stored: Stored, draws: Callable[[], Any]
             (draft / CANARIES).write_text(json.dumps(stored.canaries.to_json(), allow_nan=False) + "\n")
         if stored.release is not None:
             (draft / RELEASE).write_text(json.dumps(stored.release.to_json(), allow_nan=False) + "\n")
+        if stored.trace is not None:
+            (draft / TRACE).write_text(json.dumps(stored.trace.to_json(), allow_nan=False) + "\n")
         for name, text in files.items():
             (draft / name).write_text(text, encoding="utf-8")
         for each in (*draft.iterdir(), draft):
@@ -108,6 +120,16 @@ def write(path: str | os.PathLike[str], stored: Stored, draws: Callable[[], Any]
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
+
+
+def has_release(folder: Path) -> bool:
+    """Whether the run stores what its draws were made from, or should."""
+    if (folder / RELEASE).exists():
+        return True
+    try:
+        return json.loads((folder / PLAN).read_text())["plan"].get("sampler") in RELEASING
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
@@ -123,22 +145,30 @@ def read(path: str | os.PathLike[str], model: Model | None = None) -> Stored:
         with xarray.open_dataset(folder / POSTERIOR, group="posterior", engine="h5netcdf") as file:
             arrays = [(route, np.asarray(file[name].values)) for name, route in record["variables"]]
         guarantee = json.loads((folder / GUARANTEE).read_text())
-        kept, told, kept_release = record["model"], folder / CANARIES, folder / RELEASE
+        kept, told, kept_release, kept_trace = record["model"], folder / CANARIES, folder / RELEASE, folder / TRACE
         canaries = Canaries.from_json(json.loads(told.read_text())) if told.exists() else None
         if record["plan"].get("canaries", 0) != (0 if canaries is None else canaries.inside.size):
             raise Refused(f"{str(folder)!r} has another number of canaries than its plan: restore {CANARIES}")
+        if record["plan"].get("sampler") in RELEASING and not kept_release.exists():
+            raise Refused(f"{str(folder)!r} has draws without what they were made from: restore {RELEASE}")
         return Stored(
             draws=_nest(arrays),
             guarantee=None if guarantee is None else Guarantee.from_json(guarantee),
             plan=record["plan"],
             model=model or (models.rebuilt(kept["name"], kept["settings"]) if kept else None),
             canaries=canaries,
-            release=Release.from_json(json.loads(kept_release.read_text())) if kept_release.exists() else None,
+            release=_read_release(json.loads(kept_release.read_text())) if kept_release.exists() else None,
+            trace=Trace.from_json(json.loads(kept_trace.read_text())) if kept_trace.exists() else None,
         )
     except Refused:
         raise
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise Refused(f"{str(folder)!r} does not hold a posterior that confide saved: {error}") from None
+
+
+def _read_release(record: dict[str, Any]) -> AnyRelease:
+    """Those of scoring have no kind."""
+    return RELEASES.get(record.get("kind", ""), Release).from_json(record)
 
 
 def name_leaves(tree: Any) -> list[tuple[str, list[str | int], Any]]:

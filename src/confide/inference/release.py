@@ -4,29 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.inference import noise_aware, scoring
-from confide.inference.scoring import Answers, Frame
+from confide.inference import designs, frames, hamiltonian, noise_aware, scoring
+from confide.inference.frames import Frame
+from confide.inference.release_terms import Drawn, Terms, draws_key
+from confide.inference.scoring import Answers
 from confide.models import families
+from confide.models.priors import WIDE
+from confide.privacy import events
+from confide.validation import Refused
 
-FORMAT = 1
+FORMAT = 2  # 1: draws were made otherwise
 TRIED = 60  # moves before the middle of a prior of one's own is known
 ARRAYS = ("start", "first_information", "positions", "sums", "noise", "last_information")
 
 
 @dataclass(frozen=True)
 class NormalPrior:
-    """Independent and normal about 0: equal ones are one program."""
+    """Independent and normal about 0: equal ones are one program. So many parameters come first, of an intercept."""
+
+    scale: float
+    first: int = 0
+    first_scale: float = 1.0
+
+    def __call__(self, theta: jax.Array) -> jax.Array:
+        own, others = theta[: self.first] / self.first_scale, theta[self.first :] / self.scale
+        return -0.5 * (jnp.sum(jnp.square(own)) + jnp.sum(jnp.square(others)))
+
+
+@dataclass(frozen=True)
+class LaplacePrior:
+    """Independent and Laplace about 0."""
 
     scale: float
 
     def __call__(self, theta: jax.Array) -> jax.Array:
-        return -0.5 * jnp.sum(jnp.square(theta / self.scale))
+        return -jnp.sum(jnp.abs(theta)) / self.scale
+
+
+PRIORS = ("gaussian", "laplace", "wide_intercept")  # that a file tells all about
+OWN = "own"  # prior, a function that no file holds
+
+
+def find_prior(name: str, scale: float, outputs: int = 1) -> Callable[[jax.Array], jax.Array]:
+    """The prior of draws, where it is stored; an intercept comes first, with as many parameters as there are scores."""
+    if name not in PRIORS:
+        raise Refused("the prior of these draws is a function, which is not stored: give it as log_prior")
+    if name == "laplace":
+        return LaplacePrior(scale)
+    return NormalPrior(scale) if name == "gaussian" else NormalPrior(scale, outputs, WIDE * scale)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +81,8 @@ class Release:
     sums: np.ndarray  # through the root
     noise: np.ndarray  # standard deviation of each
     key: int  # of the draws: public
+    prior: str = "gaussian"  # of PRIORS, or OWN
+    made_by: int = FORMAT  # the format whose draws these are
 
     @property
     def frame(self) -> Frame:
@@ -64,58 +98,80 @@ class Release:
             self.typical,
             self.seen,
             self.start,
+            self.prior == "wide_intercept",
         )
+
+    def terms(self) -> Terms:
+        here = self.frame
+        noise: dict[type[events.Event], Any] = {
+            events.GaussianSchedule: self.noise,
+            events.InformationSums: np.array(self.information_noise) / here.information_bound,
+        }
+        plan = {"records": self.records, "model": here.family.name}
+        settings = {"prior_scale": self.prior_scale, "prior": self.prior}
+        return Terms(plan, settings, noise, draws_key(self.sums), self.made_by == FORMAT)
 
     def to_json(self) -> dict[str, Any]:
         held = {name: getattr(self, name).tolist() for name in ARRAYS}
-        return {"format": FORMAT, **asdict(self), **held, "information_noise": list(self.information_noise)}
+        return {
+            "format": self.made_by,
+            **{name: value for name, value in asdict(self).items() if name != "made_by"},
+            **held,
+            "information_noise": list(self.information_noise),
+        }
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Release:
-        if record["format"] != FORMAT:
+        if record["format"] not in (1, FORMAT):
             raise ValueError(f"its release has format {record['format']}, this version reads {FORMAT}")
         fields = {name: value for name, value in record.items() if name != "format"}
         arrays = {name: np.array(fields[name], np.float64) for name in ARRAYS}
         size = arrays["start"].size
-        square, several = (size, size), (arrays["noise"].size, size)
+        rows = size // int(fields["family"].get("classes", 1))
+        square, several = (rows, rows), (arrays["noise"].size, size)
         shapes = {"first_information": square, "last_information": square, "positions": several, "sums": several}
         if any(arrays[name].shape != shape for name, shape in shapes.items()):
             raise ValueError("the arrays of its release do not fit together")
-        known: dict[str, Any] = {**fields, **arrays, "information_noise": tuple(fields["information_noise"])}
+        if not all(np.all(np.isfinite(array)) for array in arrays.values()):
+            raise ValueError("its release holds numbers that are not finite")
+        known: dict[str, Any] = {
+            **fields,
+            **arrays,
+            "made_by": record["format"],
+            "information_noise": tuple(fields["information_noise"]),
+        }
         return cls(**known)
 
     def draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> np.ndarray:
-        """So many draws of the coefficients, and the same ones every time; (draws, parameters), in double precision."""
+        """So many draws of the coefficients, and the same ones every time; (draws, parameters), in double precision.
+
+        Another prior may be given. It has to be where the run had one of its own, which is a function, and not stored.
+        """
         with jax.enable_x64(True):
-            return self._draw(draws, NormalPrior(self.prior_scale) if log_prior is None else log_prior)
+            return self._draw(draws, log_prior or find_prior(self.prior, self.prior_scale, self.frame.outputs))
+
+    def make(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> Drawn:
+        """The same as they are stored."""
+        return Drawn(self.draw(draws, log_prior).astype(np.float32)[None])
 
     def _draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array]) -> np.ndarray:
         here = self.frame
-        found = scoring.geometry(here, self.first_information, self.information_noise[0])
-        inside = np.linalg.solve(found.root, self.positions.T).T
+        found = designs.geometry(here, self.first_information, self.information_noise[0])
+        wide = frames.expand(found.root, self.start.size)
+        inside = np.linalg.solve(wide, self.positions.T).T
         answers = Answers(inside, self.sums, self.noise**2)
-        rows = scoring.rows_of(here, found.shrunk.second)
-        middle = scoring.locate(here, found.root, rows, answers, inside[-1])
-        bends, moves = jax.random.split(jax.random.key(self.key))
+        rows = designs.rows_of(here, found.shrunk.second)
+        doubts = [designs.first_doubt(here, found, inside[-1])]
+        _, middle, _ = scoring.locate(here, found.root, rows, answers, inside[-1], doubts)
         end = (self.last_information, self.information_noise[1])
+        rows, doubts = designs.correct(here, found, end, middle)
+        told, middle, spread = scoring.locate(here, found.root, rows, answers, middle, doubts)
+        spread = np.linalg.cholesky(spread)
+        first, second = jax.random.split(jax.random.key(self.key))
         chains = min(noise_aware.CHAINS, draws)
-        corrected = scoring.correct(here, found, end, middle, bends, chains)
-        middle = scoring.locate(here, found.root, corrected.mean, answers, middle)
-        told = scoring.gather(here, found.root, corrected.mean, answers, middle)
-        middle, precision = noise_aware.find_mode(here.family, told, corrected.mean, middle, scoring.ITERATIONS)
-        spread = np.linalg.inv(np.linalg.cholesky(np.asarray(precision))).T
+        sample = partial(noise_aware.sample, here.family, log_prior, told, rows)
         if not isinstance(log_prior, NormalPrior):  # whose middle and spread are known by sampling it alone
-            tried, _ = noise_aware.sample(here.family, log_prior, told, corrected.drawn, (middle, spread), bends, TRIED)
-            middle, spread = _spread(np.asarray(tried)[TRIED // 2 :].reshape(-1, len(self.start)))
-        drawn, _ = noise_aware.sample(
-            here.family, log_prior, told, corrected.drawn, (middle, spread), moves, -(-draws // chains)
-        )
-        return (np.asarray(drawn).reshape(-1, len(self.start)) @ found.root)[:draws]
-
-
-def _spread(tried: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of draws, and a root of their covariance, drawn towards its diagonal as far as they are few."""
-    covariance = np.cov(tried.T).reshape(tried.shape[1], -1)
-    share = min(1.0, 5 * tried.shape[1] / len(tried))
-    mixed = (1 - share) * covariance + share * np.diag(np.diag(covariance))
-    return tried.mean(axis=0), np.linalg.cholesky(mixed + 1e-9 * np.diag(np.diag(mixed)) + 1e-300 * np.eye(len(mixed)))
+            tried, _ = sample((middle, spread), first, chains, TRIED)
+            middle, spread = hamiltonian.measure(np.asarray(tried)[TRIED // 2 :].reshape(-1, len(self.start)))
+        drawn, _ = sample((middle, spread), second, chains, -(-draws // chains))
+        return (np.asarray(drawn).reshape(-1, len(self.start)) @ wide)[:draws]

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from confide.inference import checkpoints, scoring
+from confide.inference import checkpoints, designs, frames, scoring
 from confide.inference.checkpoints import Checkpoint
+from confide.inference.designs import Geometry
+from confide.inference.frames import Frame
 from confide.inference.loop import use_compilation_cache
+from confide.inference.questions import NOTHING_TOLD, Question, Questions, Table, compile_questions
 from confide.inference.release import Release
-from confide.inference.scoring import Answers, Frame, Geometry
-from confide.mechanism import noise, oracle
-from confide.mechanism.clipping import ClippedSum, clipped_sum
-from confide.mechanism.information import InformationQuery, entries, release_information
-from confide.mechanism.kernel import Query
-from confide.mechanism.layers import Draw, Observed, Prepared
+from confide.inference.release_terms import draws_key
+from confide.inference.scoring import Answers
+from confide.mechanism import noise
+from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Rounding
-from confide.mechanism.oracle import Observers
+from confide.mechanism.oracle import Observations
 from confide.mechanism.scale import Scale, ScaleRelease
 from confide.models.family import Family
 from confide.models.inputs import Records, as_records
-from confide.models.model import Model, Weighting
+from confide.models.model import Model
 
 
 class State(NamedTuple):
@@ -38,23 +39,21 @@ class State(NamedTuple):
     positions: np.ndarray
     sums: np.ndarray
     last: np.ndarray
-
-
-class Ask(NamedTuple):
-    """The two kinds of questions, compiled."""
-
-    score: Callable[..., jax.Array]  # (data, position, root, scale, units)
-    information: Callable[..., jax.Array]  # (data, query, units)
+    statistics: np.ndarray = NOTHING_TOLD  # of canaries, over the sums so far
 
 
 @dataclass(kw_only=True)
 class ScoringJob:
-    """A killed run goes on from its last answer: the same key and the same records give the same ones."""
+    """A killed run goes on from its last answer: the same key and the same records give the same ones.
+
+    Canaries are in the sums of scores alone: their rows are no records, of which scale and information are asked.
+    """
 
     model: Model
     family: Family
     unravel: Callable[[Any], Any]
-    log_prior: Callable[[jax.Array], jax.Array] | None  # None: normal
+    prior: str  # of `release.PRIORS`, or another, and then
+    log_prior: Callable[[jax.Array], jax.Array] | None  # what it is
     scale: ScaleRelease
     mu: float  # what one record may reveal by its scores
     multipliers: np.ndarray  # noise of each sum over the clip
@@ -64,10 +63,16 @@ class ScoringJob:
     number: int  # of records, as declared
     constant: int | None  # place of the parameter whose column is 1 in all rows
     draws: int
+    planted: Planted | None = None  # canaries, where the data that it is run on have some
     release: Release | None = None  # once it has run
+    observations: Observations | None = None  # of canaries, the same
 
     diagnostics = None
-    observations = None
+
+    @property
+    def rows(self) -> int:
+        """Length of a row with its constant: a matrix of parameters has a column for each score."""
+        return self.size // math.prod(self.family.outputs)
 
     @property
     def steps(self) -> int:
@@ -77,13 +82,18 @@ class ScoringJob:
     def ran(self) -> ScoringJob:
         return self
 
+    def canary_terms(self) -> tuple[np.ndarray, float]:
+        """What canaries are told by: the noise of every sum over the clip, and how likely each is in it."""
+        return self.multipliers, 1.0
+
     def digest(self) -> str:
         told = (self.scale, self.multipliers.tolist(), self.draws, scoring.constants())
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
-        square, several = (self.size, self.size), (self.steps, self.size)
-        return list(State(np.zeros(3), np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square)))
+        square, several = (self.rows, self.rows), (self.steps, self.size)
+        told = () if self.planted is None else (np.zeros((4, self.planted.count)),)
+        return [np.zeros(3), np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square), *told]
 
     def execute(
         self,
@@ -97,7 +107,8 @@ class ScoringJob:
     ) -> np.ndarray:
         """The draws, (1, draws, parameters). Answers are few, and every one is kept."""
         use_compilation_cache()
-        records = as_records(data)
+        whole = as_records(data)
+        records = whole if self.planted is None else self.planted.without_canaries(whole)
         state = State(*(np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays)))
         done = 0 if resumed is None else resumed.block
 
@@ -113,87 +124,66 @@ class ScoringJob:
             keep(done, state)
         here = self._frame(Scale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2])))
         with jax.enable_x64(True):
-            state = self._ask(here, records, key, state, done, keep)
+            questions = compile_questions(self.model, self.unravel, here, self.rounding, records, self.planted)
+            state = self.ask(questions, questions.prepare(records, whole), key, state, done, keep)
         self.release = self._told(here, state)
+        if self.planted is not None:
+            self.observations = Observations(None, None, state.statistics[None])
         return self.release.draw(self.draws, self.log_prior).astype(np.float32)[None]
 
     def _frame(self, scale: Scale) -> Frame:
         settings = self.model.settings or {}
         prior_scale = float(settings.get("prior_scale", 1.0))
-        return scoring.frame(self.family, self.number, self.size, self.constant, prior_scale, scale, self.mu)
+        prior, shape = (prior_scale, self.prior == "wide_intercept"), (self.rows, self.size)
+        return frames.frame(self.family, self.number, shape, self.constant, prior, scale, self.mu)
 
-    def _ask(
-        self, here: Frame, records: Records, key: Any, state: State, done: int, keep: Callable[[int, State], None]
+    def ask(
+        self,
+        questions: Questions,
+        table: Table,
+        key: Any,
+        state: State,
+        done: int,
+        keep: Callable[[int, State], None],
     ) -> State:
         """The questions that are left, in their order: the information, the sums, and the information."""
-        ask = self._compile(here, records)
+        here = questions.frame
         spread = here.information_bound * self.information_multipliers
 
-        def units(purpose: str, number: int, count: int, *question: Any) -> jax.Array:
-            """Noise that belongs to the question: another one, by a bit, has other noise, on any machine."""
-            told = b"".join(
-                np.asarray(each, np.float64).tobytes() for each in (*question, here.row_bound, here.typical)
-            )
-            own = noise.separate(key, f"{purpose} {number} {hashlib.sha256(told).hexdigest()}")
-            return noise.draw_units(own, 0, number, (count,), purpose)
-
         def information(number: int, position: np.ndarray, root: np.ndarray) -> np.ndarray:
-            asked = (position, root, here.information_bound, spread[number])
-            drawn = units("information", number, entries(self.size), *asked)
-            return np.asarray(ask.information(InformationQuery(*map(jnp.asarray, asked)), drawn))
+            asked = Question("information", number, position, root, here.information_bound, spread[number])
+            return questions.ask(table, asked, key).noisy
 
         if done == 1:
-            state = state._replace(first=information(0, here.start, np.eye(self.size) / here.clip))
+            state = state._replace(first=information(0, here.start, np.eye(self.rows) / here.clip))
             keep(2, state)
-        found = scoring.geometry(here, state.first, spread[0])
+        found = designs.geometry(here, state.first, spread[0])
+        wide = frames.expand(found.root, self.size)
         for t in range(max(done - 2, 0), self.steps):
             position = self._next(here, found, state, t)
-            asked = (found.root @ position, found.root, self.multipliers[t])
-            state.sums[t] = np.asarray(ask.score(*asked, units("noise", t, self.size, *asked)))
+            asked = Question("noise", t, wide @ position, found.root, 1.0, self.multipliers[t])
+            state.sums[t], statistics = questions.ask(table, asked, key, state.statistics)
             state.positions[t] = position
+            state = state._replace(statistics=statistics)
             keep(t + 3, state)
         if done < self.steps + 3:
-            end = found.root @ self._next(here, found, state, self.steps)
+            end = wide @ self._next(here, found, state, self.steps)
             state = state._replace(last=information(1, end, found.root))
             keep(self.steps + 3, state)
         return state
 
     def _next(self, here: Frame, found: Geometry, state: State, t: int) -> np.ndarray:
         if t == 0:
-            return np.linalg.solve(found.root, here.start)
+            return np.linalg.solve(frames.expand(found.root, self.size), here.start)
         waiting = np.where(np.arange(self.steps) < t, np.square(self.multipliers), 1e300)
         answers = Answers(state.positions, state.sums, waiting)
-        rows = scoring.rows_of(here, found.shrunk.second)
-        return scoring.locate(here, found.root, rows, answers, state.positions[t - 1])
-
-    def _compile(self, here: Frame, records: Records) -> Ask:
-        weighting = Weighting(here.row_bound, here.typical)
-        assert self.model.linear is not None
-        model = replace(self.model, linear=replace(self.model.linear, weighting=weighting))
-        sums: ClippedSum = clipped_sum(model, 1.0, self.unravel, records.places)
-        arrays = tuple(jax.device_put(array) for array in records.arrays)
-        threshold = sums.residual_threshold(arrays, jnp.asarray(records.present), jnp.float32(sums.limit.norm))
-        prepared = Prepared(arrays, threshold, None, sums.weighting, None)
-        nothing = jax.random.key(0)
-
-        @jax.jit
-        def score(prepared: Prepared, position: Any, root: Any, scale: Any, units: Any) -> jax.Array:
-            asked = oracle.build(sums, self.rounding, Observers(), prepared)
-            draw = Draw(jnp.zeros((), jnp.int32), nothing, None, units, scale)
-            return asked.answer(Query(position, scale, root), draw, Observed())[0]
-
-        @jax.jit
-        def information(prepared: Prepared, query: InformationQuery, units: Any) -> jax.Array:
-            return release_information(sums, prepared, self.family, self.rounding, query, units)
-
-        return Ask(
-            lambda *asked: score(prepared, *map(jnp.asarray, asked)), lambda *asked: information(prepared, *asked)
-        )
+        rows = designs.rows_of(here, found.shrunk.second)
+        doubts = [designs.first_doubt(here, found, state.positions[t - 1])]
+        return scoring.locate(here, found.root, rows, answers, state.positions[t - 1], doubts)[1]
 
     def _told(self, here: Frame, state: State) -> Release:
         spread = here.information_bound * self.information_multipliers
-        found = scoring.geometry(here, state.first, spread[0])
-        told = np.ascontiguousarray(state.sums).tobytes()  # they are released: no secret is in the key
+        found = designs.geometry(here, state.first, spread[0])
         return Release(
             family={"word": self.family.word, **self.family.parameters},
             records=self.number,
@@ -207,8 +197,9 @@ class ScoringJob:
             first_information=state.first,
             last_information=state.last,
             information_noise=(float(spread[0]), float(spread[1])),
-            positions=state.positions @ found.root,
+            positions=state.positions @ frames.expand(found.root, self.size),
             sums=state.sums,
             noise=self.multipliers,
-            key=int.from_bytes(hashlib.sha256(told).digest()[:4], "little"),
+            key=draws_key(state.sums),
+            prior=self.prior,
         )

@@ -20,7 +20,9 @@ The last two are about single coefficients, and leave the intervals of others al
 generalised linear model, or the parameters of another with at most `FEW`; scores of several labels, and where the plan
 names features the categories of a column, are taken against their mean, which is all that records tell of them. Weights
 of networks and of single pixels mean nothing one by one, points have no width, and fewer than `LEAST` draws of a chain
-tell nothing: then there is no verdict, though there may be reasons.
+tell nothing: then there is no verdict, though there may be reasons. Draws of the posterior given what was released, as
+`confide.scoring` makes them, are independent and know of the noise: nothing of this is asked of them, but that there
+are `ENOUGH`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ import jax
 import numpy as np
 
 from confide.data.schema import MISSING
+from confide.inference import summaries
 from confide.inference.posterior_files import name_leaves
 from confide.models import families
 from confide.models.model import Model
@@ -97,6 +100,7 @@ class Judgement:
 
     settled: bool | None
     reasons: tuple[Reason, ...] = ()
+    independent: bool = False  # draws, of which there is nothing to judge
 
     @property
     def draws(self) -> str:
@@ -119,6 +123,8 @@ class Columns(NamedTuple):
 def judge(posterior: Released) -> Judgement:
     """Whether the draws may be read as a posterior, by the rule at the top of this module."""
     plan, family = posterior.plan, _family(posterior)
+    if summaries.from_json(plan).independent:
+        return Judgement(True if posterior.chains * posterior.size >= ENOUGH else None, independent=True)
     counted = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(posterior.draws))
     if family is None and (_is_network(posterior) or counted > FEW):
         return Judgement(None, tuple(_bends(posterior)))
@@ -211,10 +217,11 @@ def _oscillation(plan: Mapping[str, Any]) -> Iterable[Reason]:
 
 
 def longest_gradient(posterior: Released) -> float:
-    """Of any record, at any weights; infinite where no bound is known."""
+    """Of any record, at any weights, as far as is declared; infinite where no bound is known."""
     family, linear = _family(posterior), None if posterior.model is None else posterior.model.linear
     if family is None:
-        return math.inf
+        declared = posterior.plan.get("gradient_bound")
+        return math.inf if declared is None else declared
     bounds = [posterior.plan.get("norm_bound"), None if linear is None else linear.norm_bound]
     bound = min((each for each in bounds if each is not None), default=math.inf)
     return family.residual_bound * (math.hypot(bound, 1.0) if linear is not None and linear.intercept else bound)
@@ -275,6 +282,8 @@ def _parameters(posterior: Released) -> Columns:
     features, labels = posterior.plan.get("features"), posterior.plan.get("labels")
     names, columns = [], []
     for name, _, leaf in name_leaves(posterior.draws):
+        if name == "noise_scale" and _family(posterior) is not None:  # no coefficient
+            continue
         array = np.asarray(leaf, np.float64)
         shape = array.shape[2:]
         rows = features if name == "weights" and features and shape[:1] == (len(features),) else None

@@ -12,7 +12,8 @@ rows. Where neighbours replace a record, it is a row that pulls the other way.
 The run is planned as without canaries: clip, step sizes, noise and sampling probability come from the number of
 records, and means over parameters are over the model's own. Canaries have no gradient in those (but for one part in
 `LENGTH` along an intercept), so that the posterior and the claim are what they would have been. Rows of canaries are
-spread evenly among the others, so that no part of a batch goes without.
+spread evenly among the others, so that no part of a batch goes without. Private scoring has them in its sums of scores
+alone: its scale and its information are those of the records.
 """
 
 from __future__ import annotations
@@ -58,12 +59,22 @@ class Planted:
     apart: int  # coordinates from one to the next
     replaced: bool
 
+    @property
+    def coordinates(self) -> int:
+        """Of a linear model: those that the canaries have together."""
+        return self.apart * self.count
+
     def with_members(self, inside: np.ndarray) -> Records:
         """The data with these canaries in."""
         *others, labels = self.data.arrays
         labels = labels.copy()
         labels[self.places] = np.where(inside, UP, DOWN if self.replaced else OUT)
         return self.data._replace(arrays=(*others, labels))
+
+    def without_canaries(self, whole: Records) -> Records:
+        """Of a linear model: the records alone, as they were before the canaries."""
+        present = np.delete(whole.present, self.places)
+        return Records(self.original, present, whole.number)
 
 
 def plant(model: Model, records: Records, count: int, size: int, neighbours: Neighbours) -> Planted:

@@ -331,6 +331,8 @@ class MultinomialGLM(GLM):
         have made it, over the longest residual of any label."""
         if root is None or self.linear.weighting is None or math.isinf(limit.norm):
             return PerExample.seen(self, position, batch, limit, root, key)
+        if root.shape[0] < position.size:  # the same for all scores
+            return super().seen(position, batch, limit, root, key)
         inputs, scores = self.scores(position, batch)
         labels, classes = batch.arrays[1], self.linear.outputs[0]
 

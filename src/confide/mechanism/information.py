@@ -29,6 +29,7 @@ from confide.mechanism.per_example import TINY, Batch, once, row_norms, see
 from confide.models.family import Family
 
 MOST = 1000  # parameters
+SEVERAL = 300  # of them, where a record has several scores: what is made of noisy sums would take minutes
 SLACK = 2.0**-10
 
 

@@ -40,12 +40,13 @@ class Draw(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What observers hold of one chain; private, but for the statistics of canaries."""
+    """What observers hold of one chain; private, but for the statistics of canaries and the trace."""
 
     distances: jax.Array | None = None  # (steps, samples), where they are watched
     spent: jax.Array | None = None  # by each record, where there is a filter
     statistics: jax.Array | None = None  # (4, canaries), where there are any
     heard: Any = None  # by a witness, on made-up tables
+    trace: jax.Array | None = None  # sums over steps of what was asked and answered, where they are kept
 
 
 Layer = Callable[[Query, Draw, Observed], tuple[jax.Array, Observed]]

@@ -10,7 +10,7 @@ sums alone.
 | `gradient_distances`                          | what records that were picked contribute                 |
 | `individual_filter`                           | what every record has spent, and so what it may still add |
 | `gaussian`                                    | the noise of the step                                    |
-| `canary_scores`, or `heard_by` a witness      | noisy sums alone                                         |
+| `canary_scores`, `traced`, `heard_by` a witness | noisy sums alone                                       |
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from confide.mechanism.kernel import FisherQuery, FullBatchStep, Kernel, Query, 
 from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 from confide.mechanism.noise import Rounding
 from confide.mechanism.per_example import Batch, column
+from confide.mechanism.trace import Traced, traced
 from confide.mechanism.witness import Witness, heard_by
 from confide.privacy.accountants.individual import Filter
 
@@ -40,11 +41,12 @@ from confide.privacy.accountants.individual import Filter
 @dataclass(frozen=True, kw_only=True)
 class Observers:
     """What is wanted of a run beside its draws: so many distances a step of records picked at random, a filter, scores
-    of canaries; or, on made-up tables, all that a witness hears."""
+    of canaries, sums over what was asked and answered; or, on made-up tables, all that a witness hears."""
 
     samples: int = 0
     filter: Filter | None = None
     canaries: CanaryTest | None = None
+    trace: Traced | None = None
     witness: Witness | None = None
 
     def __bool__(self) -> bool:
@@ -52,11 +54,12 @@ class Observers:
 
 
 class Observations(NamedTuple):
-    """What observers hold of a whole run; private, but for the statistics of canaries."""
+    """What observers hold of a whole run; private, but for the statistics of canaries and the trace."""
 
     distances: np.ndarray | None  # (chains, steps, samples)
     spent: np.ndarray | None  # (chains, records)
     statistics: np.ndarray | None = None  # (chains, 4, canaries): see `CanaryTest.statistics`
+    trace: np.ndarray | None = None  # (chains, parts, ...): see `Traced`
 
 
 class Oracle(NamedTuple):
@@ -84,6 +87,8 @@ def build(sums: ClippedSum, rounding: Rounding, observers: Observers, prepared: 
     layer = gaussian(layer, add)
     if observers.canaries is not None:
         layer = canary_scores(layer, observers.canaries)
+    if observers.trace is not None:
+        layer = traced(layer, observers.trace)
     if observers.witness is not None:
         layer = heard_by(layer, observers.witness, sums, prepared)
     return Oracle(layer, full_batch_step(sums, prepared), fisher(sums, prepared))

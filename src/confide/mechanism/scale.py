@@ -70,28 +70,57 @@ class ScaleRelease:
     def release(self, records: Records, source: Any) -> Scale:
         """From the records that are there."""
         x, present = records.arrays[0], records.present
-        size, most = self.bins[0], self.norm_bound or 2.0**FAR
-        drawn = noise.wide(self.noise, 1.0, 1)  # each count that changes does so by 1
-        octaves = np.concatenate([self._octaves(x[i : i + PIECE], most) for i in range(0, len(x), PIECE)])
-        places = np.clip(np.floor(2 * octaves), 0, size - 1).astype(np.int64)
-        counted = np.bincount(places[present], minlength=size).astype(np.float64)
-        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "norms"))
+        size, most = self.bins[0], self.longest
+        octaves = self.octaves(x)[present]
+        noisy = self.count_norms(octaves, source)
         centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
         norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise)
         seen = bool(np.max(noisy) > SEEN * self.noise)
         if self.finer:
-            away = np.clip(math.log2(most) - norm / math.log(2) - octaves[present], -CUT, CUT)
-            total = np.array([float(np.sum(away))])
-            norm += math.log(2) * float(noise.around(total, drawn, noise.separate(source, "finer"))[0]) / records.number
+            norm += math.log(2) * float(self.sum_norms(octaves, norm, source)[0]) / records.number
         if not self.counts:
             return Scale(math.exp(norm), seen=seen)
-        outcomes, size = records.arrays[1][present].astype(np.float64), self.bins[1]
-        octaves = np.clip(np.floor(np.log2(np.maximum(outcomes, 0.5))) + 1, 0, size - 1).astype(np.int64)  # 0 for 0
-        counted = np.bincount(octaves, minlength=size).astype(np.float64)
-        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "counts"))
-        middles = np.concatenate([[0.0], 1.5 * 2.0 ** np.arange(size - 1) - 0.5])  # of 0, 1, 2 and 3, 4 to 7, ...
+        noisy = self.count_outcomes(records.arrays[1][present], source)
+        middles = np.concatenate(
+            [[0.0], 1.5 * 2.0 ** np.arange(self.bins[1] - 1) - 0.5]
+        )  # of 0, 1, 2 and 3, 4 to 7, ...
         seen = seen and bool(np.max(noisy) > SEEN * self.noise)
         return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise), seen)
+
+    @property
+    def longest(self) -> float:
+        """The norm at which the bins begin."""
+        return self.norm_bound or 2.0**FAR
+
+    @property
+    def drawn(self) -> float:
+        """The standard deviation that noise is drawn with: each count that changes does so by 1."""
+        return noise.wide(self.noise, 1.0, 1)
+
+    def count_norms(self, octaves: np.ndarray, source: Any) -> np.ndarray:
+        """How many records are in every bin, with noise."""
+        size = self.bins[0]
+        places = np.clip(np.floor(2 * octaves), 0, size - 1).astype(np.int64)
+        counted = np.bincount(places, minlength=size).astype(np.float64)
+        return noise.noisy_counts(counted, self.drawn, noise.separate(source, "norms"))
+
+    def sum_norms(self, octaves: np.ndarray, norm: float, source: Any) -> np.ndarray:
+        """Of octaves above the usual norm, whose logarithm is given, cut; with noise."""
+        away = np.clip(math.log2(self.longest) - norm / math.log(2) - octaves, -CUT, CUT)
+        return noise.around(np.array([float(np.sum(away))]), self.drawn, noise.separate(source, "finer"))
+
+    def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
+        """How many outcomes are in every octave, 0 for 0, with noise."""
+        size = self.bins[1]
+        above = np.log2(np.maximum(outcomes.astype(np.float64), 0.5))
+        places = np.clip(np.floor(above) + 1, 0, size - 1).astype(np.int64)
+        counted = np.bincount(places, minlength=size).astype(np.float64)
+        return noise.noisy_counts(counted, self.drawn, noise.separate(source, "counts"))
+
+    def octaves(self, x: np.ndarray) -> np.ndarray:
+        """How far every row is below the longest, in octaves."""
+        pieces = [self._octaves(x[i : i + PIECE], self.longest) for i in range(0, len(x), PIECE)]
+        return np.concatenate(pieces)
 
     def _octaves(self, x: np.ndarray, most: float) -> np.ndarray:
         """How far every row is below the longest, in octaves, from 0 to a billion."""

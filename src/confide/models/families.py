@@ -66,7 +66,7 @@ NOISE_SHARE = 0.25  # standard deviation of outcomes scaled to [-1, 1], where no
 @dataclass(frozen=True)
 class Logistic(Family):
     name, word, outcome, effect = "logistic_regression", "logistic", "two labels", "log odds"
-    residual_bound = 1.0
+    residual_bound, noise_aware = 1.0, True
 
     def admits(self, y: np.ndarray) -> np.ndarray:
         return known_labels(y, 2)
@@ -136,7 +136,7 @@ class Logistic(Family):
 
     def mean_over(self, centre: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
         """By normal distribution functions whose mixture is the logistic one to 6e-6 (Monahan and Stefanski 1992)."""
-        rates = MIXED_RATES / jnp.sqrt(1 + MIXED_RATES**2 * variance)
+        rates = MIXED_RATES / jnp.sqrt(1 + MIXED_RATES**2 * jnp.asarray(variance)[..., None])
         at = centre[..., None] * rates
         return jax.scipy.special.ndtr(at) @ MIXED_SHARES, (jax.scipy.stats.norm.pdf(at) * rates) @ MIXED_SHARES
 
@@ -158,7 +158,7 @@ class Softmax(Family):
     classes: int
 
     name, word, outcome, effect = "softmax_regression", "softmax", "labels", "score"
-    residual_bound = math.sqrt(2)
+    residual_bound, noise_aware = math.sqrt(2), True
 
     def __post_init__(self) -> None:
         _set(self, classes=validation.count(classes=self.classes))
@@ -208,8 +208,18 @@ class Softmax(Family):
         return library.sqrt(1 + library.sum(mean**2, axis=-1) - 2 * library.min(mean, axis=-1))
 
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
-        factor = _library(s).minimum(1.0, threshold / self.longest_residual(s))
-        return self.residual(s, y) * factor[..., None]
+        return self.residual(s, y) * self.label_weight(s, threshold)[..., None]
+
+    def label_weight(self, s: Array, threshold: Array) -> Array:
+        return _library(s).minimum(1.0, threshold / self.longest_residual(s))
+
+    def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
+        """Of all scores together, over what it is without a weight where labels are equally likely."""
+        spread = 1 - _library(s).sum(self.mean(s) ** 2, axis=-1)
+        return self.label_weight(s, threshold) * spread / (1 - 1 / self.classes)
+
+    def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
+        return min(bound * clip / math.sqrt(1 - 1 / self.classes), bound**2)
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         """The slope by the scores has norm min(sqrt(2) t, max(.51, 2 - sqrt(2) t)) at most: that of two classes, which
@@ -228,13 +238,35 @@ class Softmax(Family):
 
 @dataclass(frozen=True)
 class Gaussian(Family):
+    """With `learnt`, the noise scale is one of the parameters of whatever can learn it, and `noise_scale` is what it is
+    taken as elsewhere (`with_given_noise`)."""
+
     noise_scale: float = 1.0
+    learnt: bool = False
 
     name, word, outcome, effect = "linear_regression", "linear", "number", "outcome"
-    linear_moments = True
+    linear_moments, noise_aware = True, True
 
     def __post_init__(self) -> None:
         _set(self, noise_scale=validation.positive(noise_scale=self.noise_scale))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {} if self.learnt else {"noise_scale": self.noise_scale}
+
+    @property
+    def learns_noise(self) -> bool:
+        return self.learnt
+
+    def with_given_noise(self) -> Family:
+        return Gaussian(self.noise_scale)
+
+    def with_drawn(self, parameters: Any) -> Family:
+        if "noise_scale" not in parameters:
+            return self
+        drawn = object.__new__(type(self))
+        _set(drawn, noise_scale=parameters["noise_scale"], learnt=True)
+        return drawn
 
     def mean(self, s: Array) -> Array:
         return s
@@ -315,7 +347,7 @@ class Gaussian(Family):
 class Counts(Family):
     """What families of counts with mean e^s share where noisy sums of their bounded scores are read."""
 
-    outcome = "count"
+    outcome, noise_aware = "count", True
 
     @property
     def overdispersion(self) -> float:

@@ -51,6 +51,19 @@ class Family:
         return {name: value for name, value in found.items() if value is not None}
 
     @property
+    def learns_noise(self) -> bool:
+        """Whether the noise scale is a parameter beside the coefficients, where a sampler can learn it."""
+        return False
+
+    def with_given_noise(self) -> Family:
+        """The family as it is for whatever does not learn a noise scale."""
+        return self
+
+    def with_drawn(self, parameters: Any) -> Family:
+        """The family at parameters that were drawn beside the coefficients, if there are any among these."""
+        return self
+
+    @property
     def outputs(self) -> tuple[int, ...]:
         """How many scores a record has; () for one."""
         return ()
@@ -159,6 +172,9 @@ class Family:
 
     # What noisy sums of bounded scores tell: for one score a record.
 
+    noise_aware: ClassVar[bool] = False
+    """Whether what follows is known, so that the draws can know of the noise: `confide.scoring` is then the default."""
+
     def score_moments(self, s: np.ndarray, threshold: float, typical: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
         """E psi r and E psi^2 given s, psi what `bounded` is: its slope by s where the model is true, and its variance.
 
@@ -180,6 +196,10 @@ class Family:
 
     def information_bound(self, bound: float, clip: float, typical: float = 1.0) -> float:
         """The most that this weight times ||z||^2 is for rows within `bound`, whose threshold is clip / ||z||."""
+        raise NotImplementedError
+
+    def label_weight(self, s: Array, threshold: Array) -> Array:
+        """What residuals of several scores are multiplied by, whatever the label."""
         raise NotImplementedError
 
     deep_clip: ClassVar[bool] = True

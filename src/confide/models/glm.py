@@ -14,18 +14,21 @@ from confide.models.priors import LogPrior
 def linear_regression(
     dimension: int,
     prior_scale: float = 1.0,
-    noise_scale: float = 1.0,
+    noise_scale: float | None = None,
     *,
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
     norm_bound: float | None = None,
 ) -> Model:
-    """y ~ N(x w, noise_scale^2), with a known noise scale.
+    """y ~ N(x w, noise_scale^2), with a noise scale that is given, or learnt where it is left out.
+
+    `confide.scoring` and `confide.sufficient_statistics` learn it, from a prior that is half a Student's t of three
+    degrees of freedom with the scale prior_scale x usual norm of a row; for other samplers it is then 1.
 
     >>> linear_regression(3, prior_scale=2.0).name
     'linear_regression'
     """
-    family = Gaussian(noise_scale)
+    family = Gaussian(learnt=True) if noise_scale is None else Gaussian(noise_scale)
     return from_family(family, dimension, prior_scale, prior=prior, intercept=intercept, norm_bound=norm_bound)
 
 

@@ -100,6 +100,8 @@ class Model:
         family: of a generalised linear model, all that is special about it; None for other models.
         linear: its closed form.
         layered: the same log likelihood as a tape can follow it layer by layer, with dropout where there is any.
+        gradient_bound: a declared bound on the norm of the gradient of one record's log likelihood, by the parameters
+            as they are sampled; None: nothing is known.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
     """
 
@@ -120,6 +122,7 @@ class Model:
     linear: Linear | None = None
     layered: Layered | None = None
     overdispersed_init: Callable[[jax.Array, Parameters], Parameters] | None = None
+    gradient_bound: float | None = None
     settings: dict[str, Any] | None = field(default=None)
 
 
@@ -144,6 +147,8 @@ def from_family(
     dimension = validation.count(dimension=dimension)
     validation.instance(bool, intercept=intercept)
     log_prior = priors.chosen(prior, prior_scale)
+    if prior == "wide_intercept" and not intercept:
+        raise Refused("prior = 'wide_intercept' is for a model with an intercept of its own: give intercept=True")
     if norm_bound is not None:
         norm_bound = validation.positive(norm_bound=norm_bound)
     outputs = family.outputs
@@ -162,9 +167,9 @@ def from_family(
         kind=family.kind,
         start=start,
         log_prior=log_prior,
-        log_likelihood=lambda parameters, x, y: family.log_likelihood(scores(parameters, x), y),
+        log_likelihood=lambda p, x, y: family.with_drawn(p).log_likelihood(scores(p, x), y),
         predict=lambda parameters, x: family.predict(scores(parameters, x)),
-        simulate=lambda key, parameters, x: family.simulate(key, scores(parameters, x)),
+        simulate=lambda key, p, x: family.with_drawn(p).simulate(key, scores(p, x)),
         check=lambda data: _check_shapes(data, dimension),
         admits=lambda data: family.admits(data[1]),
         family=family,
@@ -180,6 +185,14 @@ def from_family(
         overdispersed_init=priors.prior_draw(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )
+
+
+def take_noise_as_given(model: Model) -> Model:
+    """The model as it is for whatever does not learn a noise scale: with the one that its family names."""
+    if not isinstance(model, Model) or model.family is None or not model.family.learns_noise:
+        return model
+    family = model.family.with_given_noise()
+    return replace(model, family=family, settings=model.settings and model.settings | family.parameters)
 
 
 def _scores(parameters: Parameters, x: jax.Array, norm_bound: float | None) -> jax.Array:
@@ -211,6 +224,7 @@ def from_functions(
     simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None,
     kind: Kind = "other",
     dtypes: Sequence[str] | None = None,
+    gradient_bound: float | None = None,
 ) -> Model:
     """A model from your own functions over any pytree of parameters.
 
@@ -223,6 +237,9 @@ def from_functions(
         dtypes: "float32" or "int32" for each array of the data, so that no record decides how all are read. Without
             it the type of an array that is given counts as declared: integers are read as "int32", all else, lists
             among it, as "float32".
+        gradient_bound: the longest gradient of one record's log likelihood, wherever a chain may come, if you know it
+            from the domain of the data. It becomes the clip where none is given, and `Posterior.noise_aware` asks for
+            it. Privacy does not rest on it, since longer gradients are cut; intervals do.
 
     >>> mean = from_functions(
     ...     log_prior=lambda m: -0.5 * m**2,
@@ -236,7 +253,7 @@ def from_functions(
         if not callable(function):
             raise Refused(f"{name} = {function!r} is not a function: give one of the parameters")
     validation.one_of(("classification", "regression", "other"), kind=kind)
-    types = check_dtypes(dtypes)
+    types, bound = check_dtypes(dtypes), check_bound(gradient_bound)
     try:
         leaves = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(start)]
     except (TypeError, ValueError):
@@ -256,7 +273,12 @@ def from_functions(
         predict=predict,
         simulate=simulate,
         dtypes=types,
+        gradient_bound=bound,
     )
+
+
+def check_bound(gradient_bound: float | None) -> float | None:
+    return None if gradient_bound is None else validation.positive(gradient_bound=gradient_bound)
 
 
 def check_dtypes(dtypes: Sequence[str] | None) -> tuple[str, ...] | None:

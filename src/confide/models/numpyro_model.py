@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.models.model import Data, Kind, Model, check_dtypes
+from confide.models.model import Data, Kind, Model, check_bound, check_dtypes
 from confide.models.priors import Parameters
 from confide.validation import Refused
 
@@ -24,7 +24,12 @@ REMEDY = "write the likelihood by hand with confide.models.from_functions"
 
 
 def from_numpyro(
-    model: Callable[..., Any], *, kind: Kind = "other", predict: Any = None, dtypes: Sequence[str] | None = None
+    model: Callable[..., Any],
+    *,
+    kind: Kind = "other",
+    predict: Any = None,
+    dtypes: Sequence[str] | None = None,
+    gradient_bound: float | None = None,
 ) -> Model:
     """The model `model(X, y)`, whose observations lie in one `numpyro.plate` over the rows of X and y.
 
@@ -34,8 +39,9 @@ def from_numpyro(
     Args:
         kind: "classification" where the observed site is a label with `probs` or `logits`, "regression" for a mean.
         dtypes: "float32" or "int32" for each array of the data; see `confide.models.from_functions`.
+        gradient_bound: as for `confide.models.from_functions`, by the parameters on the whole real line.
     """
-    types = check_dtypes(dtypes)
+    types, bound = check_dtypes(dtypes), check_bound(gradient_bound)
     try:
         from numpyro import handlers
     except ImportError:
@@ -78,6 +84,7 @@ def from_numpyro(
         unconstrain=sites.unconstrain,
         log_volume=lambda parameters: sites.log_volume(parameters, sites.constrain(parameters)),
         dtypes=types,
+        gradient_bound=bound,
     )
 
 

@@ -1,4 +1,8 @@
-"""Log prior densities over a pytree of parameters: independent Gaussian or Laplace, or the user's own function."""
+"""Log prior densities over a pytree of parameters: independent Gaussian or Laplace, or the user's own function.
+
+Where outcomes are rare or counts large, the intercept lies far out, and a prior that is as narrow as that of the other
+coefficients pulls it back: "wide_intercept" is for that.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 from confide import validation
 from confide.validation import Refused
 
+WIDE = 5.0  # prior scale of an intercept, over that of the other coefficients
 Parameters = Any
 LogPrior = Callable[[Parameters], jax.Array]
 
@@ -34,6 +39,21 @@ def laplace(scale: float = 1.0) -> LogPrior:
     return _independent(lambda leaf: jnp.sum(-jnp.abs(leaf) / scale - constant))
 
 
+def wide_intercept(scale: float = 1.0) -> LogPrior:
+    """Independent N(0, scale^2), and an intercept of five times the scale.
+
+    >>> round(float(wide_intercept()({"weights": jnp.zeros(1), "intercept": jnp.zeros(())})), 4)
+    -3.4473
+    """
+    own, wide = gaussian(scale), gaussian(WIDE * scale)
+
+    def log_prior(parameters: Parameters) -> jax.Array:
+        others = {name: leaf for name, leaf in parameters.items() if name != "intercept"}
+        return own(others) + wide(parameters["intercept"])
+
+    return log_prior
+
+
 def _independent(log_density: Callable[[jax.Array], jax.Array]) -> LogPrior:
     def log_prior(parameters: Parameters) -> jax.Array:
         return sum((log_density(leaf) for leaf in jax.tree.leaves(parameters)), start=jnp.zeros(()))
@@ -41,7 +61,7 @@ def _independent(log_density: Callable[[jax.Array], jax.Array]) -> LogPrior:
     return log_prior
 
 
-KINDS = {"gaussian": gaussian, "laplace": laplace}
+KINDS = {"gaussian": gaussian, "laplace": laplace, "wide_intercept": wide_intercept}
 
 
 def chosen(prior: str | LogPrior, scale: float) -> LogPrior:
@@ -55,7 +75,8 @@ def chosen(prior: str | LogPrior, scale: float) -> LogPrior:
 
 def prior_draw(prior: str | LogPrior, scale: float) -> Callable[[jax.Array, Parameters], Parameters] | None:
     """(key, parameters of the right shapes) -> a draw from the prior; None where it is the user's own function."""
-    draws = {"gaussian": jax.random.normal, "laplace": jax.random.laplace}.get(prior if isinstance(prior, str) else "")
+    known = {"gaussian": jax.random.normal, "laplace": jax.random.laplace, "wide_intercept": jax.random.normal}
+    draws = known.get(prior if isinstance(prior, str) else "")
     if draws is None:
         return None
 

@@ -22,6 +22,14 @@ def unraveller(model: Model, data: tuple[np.ndarray, ...], key: jax.Array) -> tu
     return ravel_pytree(model.start(key, example))
 
 
+def arrange_draws(model: Model, data: tuple[np.ndarray, ...], kept: np.ndarray) -> Any:
+    """Flat draws (chains, draws, parameters) as the model reports them."""
+    _, unravel = unraveller(model, data, jax.random.key(0))
+    chains, draws, size = kept.shape
+    every = jax.vmap(lambda flat: model.constrain(unravel(flat)))(kept.reshape(-1, size))
+    return jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, draws, *leaf.shape[1:]), every)
+
+
 def check_likelihood(model: Model, records: Records, flat: jax.Array, unravel: Any) -> None:
     """One number for one record, without arrays of as many rows as there are records hidden in the functions."""
     data = records.arrays

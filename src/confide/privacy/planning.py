@@ -63,7 +63,11 @@ def plan(
     schedule: Schedule = "fixed",
     neighbours: Neighbours = "add-remove",
 ) -> Plan:
-    """The largest step size that the budget pays for, and what the papers would have allowed."""
+    """The largest step size that the budget pays for, and what the papers would have allowed.
+
+    For runs of Langevin steps, as `confide.sgld` takes them. `confide.scoring`, the default of linear models, needs no
+    settings but the budget, and spends all of it.
+    """
     budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
     n = validation.count(n=n)
     n, batch_size = calibration.sizes(n, min(n, step_size_theorems.DEFAULT_BATCH) if batch_size is None else batch_size)

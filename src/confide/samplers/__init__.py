@@ -1,6 +1,7 @@
 """Samplers: each call gives the settings from which `confide.fit` builds a Kernel."""
 
 from confide.samplers.baoab import baoab
+from confide.samplers.default import default_sampler
 from confide.samplers.descent import Descent, dp_adam, dp_sgd
 from confide.samplers.hybrid import Hybrid, hybrid
 from confide.samplers.langevin import Langevin, langevin
@@ -12,6 +13,7 @@ from confide.samplers.sgfs import sgfs
 from confide.samplers.sghmc import sghmc
 from confide.samplers.sgld import sgld
 from confide.samplers.sgnht import sgnht
+from confide.samplers.sufficient_statistics import SufficientStatistics, sufficient_statistics
 from confide.samplers.variational import Variational, dpvi
 from confide.samplers.wang2015 import wang2015_sgld
 
@@ -27,8 +29,10 @@ __all__ = [
     "OnePosteriorSample",
     "Sampler",
     "Scoring",
+    "SufficientStatistics",
     "Variational",
     "baoab",
+    "default_sampler",
     "dp_adam",
     "dp_sgd",
     "dpvi",
@@ -41,5 +45,6 @@ __all__ = [
     "sghmc",
     "sgld",
     "sgnht",
+    "sufficient_statistics",
     "wang2015_sgld",
 ]

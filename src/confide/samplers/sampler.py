@@ -19,7 +19,9 @@ from confide.validation import Refused
 LARGEST = 1.0  # step size times clip
 LEAST = 1e-6  # how far all steps together can carry a parameter
 
-Kind = Literal["steps", "hybrid", "last iterate", "posterior sample", "scoring"]  # of run: what of it is released
+Kind = Literal[  # of run: what of it is released
+    "steps", "hybrid", "last iterate", "posterior sample", "scoring", "statistics"
+]
 Decay = calibration.Schedule | Callable[[int], Any]  # how step sizes change
 
 
@@ -48,6 +50,7 @@ class Sampler:
     kind: ClassVar[Kind] = "steps"
     optimises: ClassVar[bool] = False  # whether it seeks a point, or a q, and draws the least noise that is paid for
     point: ClassVar[bool] = False  # whether what it keeps are points near the mode
+    learns_noise_scale: ClassVar[bool] = False  # of a linear model that leaves it open
     remedy: ClassVar[str] = "lower the step sizes, the clip or the steps, or leave step_size and temperature out"
 
     def __post_init__(self) -> None:

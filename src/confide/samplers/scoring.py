@@ -33,6 +33,7 @@ class Scoring(Sampler):
     constant: int | None = None
 
     kind = "scoring"
+    learns_noise_scale = True
     remedy = "raise the budget"
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +41,7 @@ class Scoring(Sampler):
 
 
 def scoring(draws: int = DRAWS, constant: int | None = None) -> Sampler:
-    """Private Fisher scoring, for generalised linear models with one score a record.
+    """Private Fisher scoring, for generalised linear models.
 
     Args:
         draws: independent draws of the posterior given what was released; they cost nothing more.

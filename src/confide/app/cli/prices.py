@@ -48,9 +48,10 @@ def account(
     neighbours: Neighbours = "add-remove",
     as_json: Json = False,
 ) -> None:
-    """Price a run of Gaussian steps, by every accountant.
+    """Price a run of Gaussian steps, such as one of sgld, by every accountant.
 
-    With --schedule decreasing the noise multiplier is that of the first step, and rises as t^(1/6).
+    With --schedule decreasing the noise multiplier is that of the first step, and rises as t^(1/6). A run of scoring,
+    the default of linear models, spends its whole budget: there is nothing to price beforehand.
     """
     from confide.privacy import accountants
 
@@ -97,7 +98,10 @@ def plan(
     neighbours: Neighbours = "add-remove",
     as_json: Json = False,
 ) -> None:
-    """Turn a budget into settings of a Langevin run, before any data are touched."""
+    """Turn a budget into settings of a Langevin run ('confide fit --sampler sgld'), before any data are touched.
+
+    A run of scoring, the default of linear models, plans itself: it needs the budget alone, and spends all of it.
+    """
     from confide.privacy import planning
 
     made = planning.plan(
@@ -127,7 +131,9 @@ def plan(
         ],
         ["temperature", f"{temperature:g}" + (" (the posterior)" if temperature == 1 else "")],
     ]
-    show_table(f"A run that spends ({epsilon:g}, {delta:g}), {neighbours}, clip {clip:g}", ["setting", "value"], rows)
+    show_table(
+        f"A run of sgld that spends ({epsilon:g}, {delta:g}), {neighbours}, clip {clip:g}", ["setting", "value"], rows
+    )
     show_table(
         "Step size allowed by each theory",
         ["theory", "step size", ""],

@@ -207,7 +207,7 @@ def verify(
     run: Annotated[Path, typer.Argument(help="A run's folder, or its guarantee.json.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Price a run again from its guarantee.json alone."""
+    """Price a run again from its guarantee.json alone; make its draws again where the folder has a release.json."""
     from confide.privacy import pricing
     from confide.privacy.budget import Guarantee
 
@@ -219,14 +219,32 @@ def verify(
             f"{str(path)!r} is no guarantee that can be read: give the folder of a finished run, or its guarantee.json"
         ) from None
     spent = pricing.verify(guarantee)
+    drawn = _verify_draws(run) if run.is_dir() else None
     if as_json:
         record = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta, "holds": True}
+        record |= {} if drawn is None else {"draws": drawn}
         print_json(record | {"neighbours": guarantee.neighbours, "assumptions": guarantee.assumptions})
         return
     print(f"Stated epsilon {guarantee.epsilon:.6g}, recomputed {spent:.6g} at delta {guarantee.delta:.3g}: it holds.")
     say(f"- The price is of this: {guarantee.event.released()}.")
     for sentence in guarantee.sentences()[1:]:
         say(f"- {sentence}")
+    if drawn == "prior not stored":
+        say("- The draws were not made again from release.json: their prior is a function, which is not stored.")
+    elif drawn is not None:
+        say(f"- The draws were made again from release.json alone, {drawn}.")
+
+
+def _verify_draws(run: Path) -> str | None:
+    """How the draws follow from what was released; None where the run does not store that, and nothing is loaded."""
+    from confide.inference import posterior_files
+
+    if not posterior_files.has_release(run):
+        return None
+    from confide.inference import release_check
+    from confide.inference.posterior import Posterior
+
+    return release_check.check(Posterior.load(run))
 
 
 def demo(

@@ -12,7 +12,7 @@ guarantee and what is public, and neither X nor y; only `score` and whatever els
 >>> X = np.column_stack([rng.normal(50, 15, 1000), rng.normal(25, 4, 1000)])
 >>> y = np.where(X[:, 0] + rng.normal(0, 5, 1000) > 50, "ill", "well")
 >>> model = PrivateLogisticRegression(
-...     epsilon=2.0, bounds=([0, 10], [100, 60]), classes=["ill", "well"], steps=500, random_state=3
+...     epsilon=2.0, bounds=([0, 10], [100, 60]), classes=["ill", "well"], random_state=3
 ... )
 >>> model.fit(X, y).score(X, y) > 0.8
 True

@@ -25,7 +25,7 @@ from confide.models import families
 from confide.models.family import Family
 from confide.models.model import Model, from_family
 from confide.privacy.budget import Budget, Guarantee
-from confide.samplers import Scoring
+from confide.samplers import Scoring, default_sampler
 from confide.validation import Refused
 
 DOMAIN = (
@@ -85,10 +85,11 @@ class PrivateLinear(BaseEstimator):
         target = np.where(present, y, 0.0).astype(np.float32)
         records = len(design) if parameters.records is None else validation.count(records=parameters.records)
         budget = Budget(epsilon=parameters.epsilon, delta=parameters.delta, neighbours=parameters.neighbours)
-        key, clip, sampler = _key(parameters), parameters.clip, parameters.sampler
+        key, clip = _key(parameters), parameters.clip
+        sampler = default_sampler(model) if parameters.sampler is None else parameters.sampler
         if isinstance(sampler, Scoring):
             sampler = replace(sampler, constant=-1)
-        if clip is None and parameters.clipping == "plain":
+        elif clip is None and parameters.clipping == "plain":
             clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), parameters.chains)
         _warn_of_repetition(budget, parameters.ledger is not None)
         options = Fit(

@@ -69,8 +69,9 @@ class LinearParameters(TargetParameters):
     noise_scale: float | None = field(
         default=None,
         metadata=words(
-            "standard deviation of the target about its mean, in its own units; where it is left out, an eighth of "
-            "the width of target_bounds."
+            "standard deviation of the target about its mean, in its own units; where it is left out, it is learnt by "
+            "`confide.scoring` and `confide.sufficient_statistics`, and elsewhere an eighth of the width of "
+            "target_bounds."
         ),
     )
 

@@ -5,7 +5,7 @@
 >>> X = rng.uniform(0, 10, (2000, 1))
 >>> y = rng.negative_binomial(2, 2 / (2 + np.exp(X[:, 0] / 5)))
 >>> model = PrivateNegativeBinomialRegression(
-...     epsilon=2.0, bounds=(0, 10), target_bounds=(0, 50), dispersion=0.5, steps=500, random_state=3
+...     epsilon=2.0, bounds=(0, 10), target_bounds=(0, 50), dispersion=0.5, random_state=3
 ... )
 >>> low, high = model.fit(X, y).predict([[0.0], [10.0]])
 >>> bool(low < 3 < high < 15)
@@ -86,7 +86,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
 class PrivateLinearRegression(_PrivateRegressor):
     """Bayesian linear regression with differential privacy.
 
-    The prior's scale is for features and target scaled to [-1, 1]; attributes are those of `PrivateLogisticRegression`.
+    The prior's scale is for features and target scaled to [-1, 1]; attributes are those of `PrivateLogisticRegression`,
+    and `noise_scale_`: the standard deviation of the target about its mean, in its own units, as given or learnt.
     """
 
     _family = families.Gaussian
@@ -96,13 +97,21 @@ class PrivateLinearRegression(_PrivateRegressor):
     def __init__(self, parameters: LinearParameters) -> None:
         vars(self).update(vars(parameters))
 
+    def fit(self, X: Any, y: Any) -> Self:
+        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
+        super().fit(X, y)
+        draws, model = self.posterior_.draws, self.posterior_.model
+        known = model.family.parameters if model is not None and model.family is not None else {}
+        self.noise_scale_ = float(self._unit.half[0] * np.mean(draws.get("noise_scale", known.get("noise_scale"))))
+        return self
+
     def predict(self, X: Any) -> np.ndarray:
         """The posterior mean of the target."""
         return self._unscale(self._validate(X) @ self._weights().mean(axis=0))
 
     def _known(self, parameters: LinearParameters, target: Bounds) -> dict[str, Any]:
         if parameters.noise_scale is None:
-            return {"noise_scale": families.NOISE_SHARE}
+            return {"noise_scale": families.NOISE_SHARE, "learnt": True}
         return {"noise_scale": validation.positive(noise_scale=parameters.noise_scale) / target.half[0]}
 
 

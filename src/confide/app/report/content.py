@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from confide import __version__
 from confide.app.report import effects, predictive
-from confide.app.report.diagnostics import Verdict, of_draws, verdict
+from confide.app.report.diagnostics import Told, Verdict, of_draws, verdict
 from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
 from confide.app.runs.predictions import Evaluation
@@ -84,10 +84,12 @@ class Report:
     link: str  # what the coefficients add to; empty for a network
     outcome: str | None  # what a generalised linear model predicts
     groups: list[Group]
+    noise_scale: str  # what was learnt of it, in words
     settled: bool | None  # whether quantiles of the draws are intervals; None where that cannot be told
     reasons: list[Reason]  # why not
     what: str  # what the draws are instead; empty where they are what they should be
     verdict: Verdict  # on the sampler
+    independent: bool  # draws of the posterior given what was released: nothing has to settle
     checked: bool  # whether the draws say how well the sampler did
     plan: dict[str, Any]
     diagnostics: list[str]
@@ -124,13 +126,8 @@ def gather(
     loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     judged = settling.judge(posterior)
     groups = list(effects.groups(posterior, schema, judged))
-    warnings, diagnostics = of_draws(posterior, groups, judged)
-    by_predictions = isinstance(schema, Pictures) and not posterior.point
-    if isinstance(schema, Pictures) and by_predictions:
-        worries, sentences = predictive.diagnostics(posterior, schema)
-        warnings, diagnostics = [*worries, *warnings], [*sentences, *diagnostics]
+    (warnings, diagnostics), predicted = _diagnose(posterior, schema, groups, judged)
     audited = _audits(posterior, priced, audit, made_up)
-    predicted = by_predictions and posterior.size >= settling.LEAST
     return Report(
         title=_title(schema.target, judged, groups),
         target=schema.target,
@@ -149,10 +146,12 @@ def gather(
         link="" if family is None else family.effect,
         outcome=None if family is None else family.outcome,
         groups=groups,
+        noise_scale=effects.noise_scale(posterior, schema),
         settled=judged.settled,
         reasons=list(judged.reasons),
         what=judged.draws,
         verdict=verdict(judged, groups, warnings, predicted),
+        independent=judged.independent,
         checked=bool(groups) or predicted,
         plan=plan,
         diagnostics=diagnostics,
@@ -167,6 +166,17 @@ def gather(
         confidential=evaluated_on == "held-out" or audit is not None,
         classification=bool(schema.column(schema.target).labels),
     )
+
+
+def _diagnose(
+    posterior: Posterior, schema: Schema | Pictures, groups: list[Group], judged: Judgement
+) -> tuple[Told, bool]:
+    """What the draws tell, and whether that is by what they predict."""
+    warnings, diagnostics = of_draws(posterior, groups, judged)
+    if not isinstance(schema, Pictures) or posterior.point or judged.independent:
+        return (warnings, diagnostics), False
+    worries, sentences = predictive.diagnostics(posterior, schema)
+    return ([*worries, *warnings], [*sentences, *diagnostics]), posterior.size >= settling.LEAST
 
 
 def _title(target: str, judged: Judgement, groups: list[Group]) -> str:

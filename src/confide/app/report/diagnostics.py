@@ -10,7 +10,7 @@ import numpy as np
 from confide.app.report.effects import Effect, Group
 from confide.inference import summaries
 from confide.inference.posterior import Posterior
-from confide.inference.settling import AGREED, LEAST, Judgement, longest_gradient
+from confide.inference.settling import AGREED, ENOUGH, LEAST, Judgement, longest_gradient
 
 Told = tuple[list[str], list[str]]  # warnings, and everything else
 
@@ -33,7 +33,7 @@ def verdict(judged: Judgement, groups: list[Group], warnings: list[str], predict
     if warnings:
         return Verdict("fair", "Read the draws with care.")
     if judged.settled:
-        return Verdict("good", "Nothing to worry about.")
+        return Verdict("good", "The draws are independent." if judged.independent else "Nothing to worry about.")
     return Verdict(
         "fair", "What it predicts has been explored; its weights are not judged." if predicts else "Not checked."
     )
@@ -44,8 +44,9 @@ def of_draws(posterior: Posterior, groups: list[Group], judged: Judgement) -> To
     effects = [effect for group in groups for effect in group.effects]
     summary = summaries.from_json(posterior.plan)
     remarks = [f"{reason.sentence} {reason.advice}" for reason in judged.reasons if judged.settled is None]
-    warnings = [warning for warning in (*_spread(posterior), summary.warning()) if warning]
-    told = (_exploration(posterior, effects), _agreement(posterior, effects), summary.remarks(), remarks)
+    warnings = [warning for warning in (*_spread(posterior, judged), summary.warning()) if warning]
+    chains = [] if judged.independent else [_exploration(posterior, effects), _agreement(posterior, effects)]
+    told = (*chains, summary.remarks(), remarks)
     return warnings, [line for lines in (*told, _clipping(posterior)) for line in lines]
 
 
@@ -75,9 +76,12 @@ def _agreement(posterior: Posterior, effects: list[Effect]) -> list[str]:
     return [] if "shape" in posterior.plan else [network]
 
 
-def _spread(posterior: Posterior) -> list[str]:
+def _spread(posterior: Posterior, judged: Judgement) -> list[str]:
     """Where the draws have none."""
     total = posterior.chains * posterior.size
+    if judged.independent and total < ENOUGH:
+        drawn = "is one draw" if total == 1 else f"are {total} draws"
+        return [f"There {drawn}, and fewer than {ENOUGH} have no intervals to speak of. More cost nothing (--draws)."]
     if posterior.point:
         return [
             f"{posterior.plan['sampler']} finds points near the mode of the posterior. They have no spread: how far "

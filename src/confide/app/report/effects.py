@@ -51,11 +51,29 @@ def groups(posterior: Posterior, schema: Schema | Pictures, judged: Judgement) -
         weights = weights - weights.mean(axis=-1, keepdims=True)
     for k, label in enumerate(labels):
         own = _differences(posterior, schema, weights[..., k] if weights.ndim == 4 else weights)
-        effective, r_hat = diagnose(own)
+        effective, r_hat = (np.full(own.shape[-1], np.nan), [None] * own.shape[-1])
+        if not judged.independent:
+            effective, r_hat = diagnose(own)
         meanings = [_meaning(schema, feature) for feature in schema.features]
         rows = zip(schema.features, meanings, np.moveaxis(own, -1, 0), effective, r_hat, strict=True)
         made = [_effect(*row) for row in rows]
-        yield Group(label, [each._replace(interval=judged.intervals and each.settled) for each in made])
+        shown = [judged.intervals and (judged.independent or each.settled) for each in made]
+        yield Group(label, [each._replace(interval=one) for each, one in zip(made, shown, strict=True)])
+
+
+def noise_scale(posterior: Posterior, schema: Schema | Pictures) -> str:
+    """What was learnt of the noise scale of a linear model, in words; nothing where it was given."""
+    draws = posterior.draws.get("noise_scale") if isinstance(posterior.draws, dict) else None
+    if draws is None or isinstance(schema, Pictures):
+        return ""
+    target = schema.column(schema.target)
+    unit = (target.high or 0.0) / 2 - (target.low or 0.0) / 2 if target.scale == "linear" else 1.0
+    low, middle, high = unit * np.quantile(np.asarray(draws, np.float64), [0.05, 0.5, 0.95])
+    scaled = "" if target.scale == "linear" else ", of the target as it was scaled"
+    return (
+        f"Outcomes spread about what the columns tell with a standard deviation of {middle:.3g} (90% interval "
+        f"{low:.3g} to {high:.3g}), which was learnt{scaled}."
+    )
 
 
 def _differences(posterior: Posterior, schema: Schema, weights: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.audits import program
+from confide.audits import program, scoring_tests
 from confide.audits.verdicts import MEANINGS
 from confide.privacy.accountants.profiles import Profile
 from confide.validation import Refused
@@ -63,7 +63,22 @@ WORDS = {
         "plan; what is made of the noisy sums, or released beside them; nor what happens only to tables unlike those "
         "that were made up.",
     ),
+    "made-up scoring": Words(
+        "By made-up tables",
+        "runs with the record",
+        "runs with the record",
+        "runs without it, or with the other one",
+        "all that the run's program asks, put again to worst-case tables: the noise of scale, information and sums of "
+        "scores, in every number and between them; how far one record of any length and outcome moves each; that "
+        "nothing is asked that was not priced; and whether neighbouring tables are told apart more often than the "
+        "claim allows.",
+        "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
+        "plan; what is released beside these answers; nor what happens only to tables unlike those that were made up.",
+    ),
 }
+
+
+TESTS = {"made-up": program.MEANINGS, "made-up scoring": scoring_tests.MEANINGS}  # what they find
 
 
 class Mark(NamedTuple):
@@ -127,7 +142,7 @@ def evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, An
 
 def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, Any]]) -> Evidence:
     scores, kind = record["scores"], record.get("kind", "canaries" if record["canaries"] else "records")
-    meanings = program.MEANINGS if kind == "made-up" else MEANINGS
+    meanings = TESTS.get(kind, MEANINGS)
     curve, bins = scores["roc"], scores["histogram"]
     colour, verdict = SAID[record["verdict"]]
     sentence, assumed = record["sentence"], record["assumption"]

@@ -11,7 +11,7 @@ from confide.app.runs.options import Request
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import plans
-from confide.models import convexity, families
+from confide.models import families
 from confide.models.family import Family
 from confide.models.model import Model, from_family
 from confide.privacy import pricing
@@ -23,10 +23,9 @@ from confide.validation import Refused
 NETWORKS = ("mlp", "cnn")
 MODELS = (*families.BY_WORD, *NETWORKS)
 CONVEX = ("langevin", "ops", "hybrid")
-SAMPLERS = ("scoring", *samplers.STEPPING, *samplers.DESCENTS, *CONVEX)
-FEW = 10  # draws for which langevin is thought of
+ASKING = ("scoring", "sufficient-statistics")  # all records, a few times
+SAMPLERS = (*ASKING, *samplers.STEPPING, *samplers.DESCENTS, *CONVEX)
 HIDDEN = (32,)
-RICH = Budget(epsilon=1e4, delta=1e-5)  # for which nothing is cut short
 
 
 def extra_accounts(request: Request) -> Accounts:
@@ -92,6 +91,7 @@ def build_model(
     noise = families.NOISE_SHARE if labels else _noise(target, request.noise_scale)
     if name in families.BY_WORD:
         known = {"classes": labels, "noise_scale": noise, "dispersion": request.dispersion}
+        known |= {"learnt": request.noise_scale is None or None}
         known |= {"largest_mean": target.high if bounded else None}
         family = families.with_known(families.BY_WORD[name], known)
         return from_family(family, dimension, prior_scale, norm_bound=described.bound if bounded else None)
@@ -159,33 +159,28 @@ def _noise(target: Column, given: float | None) -> float:
 
 
 class Choice(NamedTuple):
-    """The model and the sampler of a run, its clip, and why the sampler was chosen where nobody asked for it."""
+    """The model and the sampler of a run, and its clip."""
 
     model: Model
     sampler: samplers.Sampler
     clip: float | None
-    why: str | None = None
 
 
 def choose(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
     """What goes with the request. Only sizes and the schema decide, never a value."""
-    name, why = request.sampler, None
-    if name is None:
-        name, why = _choose_sampler(described, request, budget, records)
+    name = request.sampler or samplers.default_sampler(build_model(described, request)).name
     validation.one_of(SAMPLERS, sampler=name)
     if name in CONVEX:
         mu = pricing.gdp_mu(budget.epsilon, budget.delta) if budget.delta else budget.epsilon / 4
         scale = affordable_scale(mu / SENSITIVITY[budget.neighbours], described.bound)
-        return Choice(
-            build_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip, why
-        )
+        return Choice(build_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip)
     model, clip = build_model(described, request), request.clip
     if model.family is not None and request.clipping != "plain":
         model = replace_bound(model, described.bound)
-    elif clip is None and name != "scoring":
+    elif clip is None and name not in ASKING:
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
     constant = -1 if isinstance(described, Schema) else None  # of images the model has its own
-    return Choice(model, _build_sampler(name, request, constant), clip, why)
+    return Choice(model, _build_sampler(name, request, constant), clip)
 
 
 def replace_bound(model: Model, bound: float) -> Model:
@@ -206,39 +201,16 @@ def affordable_scale(mu: float, bound: float) -> float:
     return min(1.0, max(1.0, 2 * mu) / bound)
 
 
-def _choose_sampler(
-    described: Schema | Pictures, request: Request, budget: Budget, records: int
-) -> tuple[str, str | None]:
-    """sgld, or langevin where few draws are asked for, the model is convex, and sgld would have to cut deep.
-
-    Within the budget, sgld settles with gradients cut at `bounded_clip`. Where that is below half the longest gradient,
-    what it samples is bent, while langevin's last iterate pays for an uncut likelihood to a lower power.
-    """
-    draws = (request.draws or plans.DRAWS) * request.chains
-    others = (request.batch_size, request.burn_in, request.temperature, request.clip, request.canaries or None)
-    if draws > FEW or any(value is not None for value in others) or not budget.delta or set(request.account) != {"dp"}:
-        return "sgld", None
-    model = build_model(described, request, bounded=True)
-    if convexity.refusal(model) is not None:
-        return "sgld", None
-    clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
-    half = plans.bounded_clip(model, RICH, records, described.bound, 1)
-    if clip is None or half is None or clip >= half:
-        return "sgld", None
-    return "langevin", (
-        f"langevin, for {draws} draw{'s' if draws > 1 else ''}: to settle within this budget sgld would have to cut "
-        f"gradients at {clip:.2g}, where {half:.2g} cuts few (--sampler decides otherwise)"
-    )
-
-
 def _build_sampler(name: str, request: Request, constant: int | None = None) -> samplers.Sampler:
     heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
     if name == "langevin":
         return samplers.langevin(request.draws or 1, **heat)
-    if name in ("scoring", "ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
-        raise Refused(f"--temperature does not go with --sampler {name}: leave it out")
+    if name in (*ASKING, "ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
+        raise Refused(f"--temperature does not go with the sampler {name}: leave it out, or choose --sampler sgld")
     if name == "scoring":
         return samplers.scoring(constant=constant)
+    if name == "sufficient-statistics":
+        return samplers.sufficient_statistics()
     if name == "ops":
         return samplers.one_posterior_sample(draws=request.draws or 1)
     build: Any = getattr(samplers, name)

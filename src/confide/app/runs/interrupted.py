@@ -82,7 +82,8 @@ def _load_request(out: Path) -> dict[str, Any]:
                 f"{str(folder)!r} can be read by others, and so can its key: discard the run and start afresh"
             )
         asked = json.loads((folder / run_folder.REQUEST).read_text())
-        return {"clipping": "plain"} | asked  # as all runs of before there was another one
+        old = {"clipping": "plain"}  # as all runs of before there was another one
+        return old | asked | {"sampler": asked.get("sampler") or "sgld"}  # which was not written down where not named
     except FileNotFoundError:
         if not folder.exists():
             raise _none_waits(out) from None

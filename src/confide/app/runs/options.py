@@ -72,9 +72,10 @@ class Request(RunSettings):
     sampler: str | None = field(
         default=None,
         metadata=words(
-            command="scoring for linear models; langevin, ops or hybrid for convex ones; sgld, psgld, sghmc, baoab, "
-            "sgnht, sgfs or wang2015_sgld; dpvi for an approximation, dp_sgd or dp_adam for a point. By default sgld, "
-            "or langevin where few draws are asked for and it is the better use of the budget."
+            command="scoring, the default of linear models; sufficient-statistics for linear regression; "
+            "sgld, the default of others; psgld, sghmc, "
+            "baoab, sgnht, sgfs or wang2015_sgld; langevin, ops or hybrid for convex models; "
+            "dpvi for an approximation, dp_sgd or dp_adam for a point."
         ),
     )
     ledger: str | None = field(
@@ -91,7 +92,10 @@ class Request(RunSettings):
     )
     noise_scale: float | None = field(  # in the unit of the target
         default=None,
-        metadata=words(command="Linear: sd of the outcome in its unit; 1/8 of its range by default."),
+        metadata=words(
+            command="Linear: sd of the outcome in its unit; by default learnt by scoring and "
+            "sufficient-statistics, and 1/8 of its range elsewhere."
+        ),
     )
     dispersion: float | None = field(
         default=None,

@@ -61,7 +61,8 @@ def fit(request: Request, *, progress: bool | None = None, verbose: bool = True)
     made = prepare(request)
     choice = choose(request, made)
     ledger = None if request.ledger is None else str(Path(request.ledger).absolute())
-    whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger)
+    named = request.sampler or choice.sampler.name  # a later version may choose another one
+    whole = replace(request, data=str(Path(request.data).absolute()), ledger=ledger, sampler=named)
     folder = begin(out, asdict(whole))
     with hold(folder):
         return run(request, made, choice, folder, progress, verbose)
@@ -110,8 +111,6 @@ def run(
     described = made.described
     checkpoint, saved = folder / CHECKPOINT, False
     try:
-        if choice.why is not None and verbose:
-            print(f"confide chooses {choice.why}", file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
         settings = {each.name: getattr(request, each.name) for each in fields(RunSettings)}
@@ -130,8 +129,7 @@ def run(
             **settings | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
-        chosen_by = {} if choice.why is None else {"chosen": choice.why}
-        posterior = replace(posterior, plan=posterior.plan | _describe_data(described) | chosen_by)
+        posterior = replace(posterior, plan=posterior.plan | _describe_data(described))
         try:
             posterior.save(request.out, _public_file(described))
         except Refused as refusal:

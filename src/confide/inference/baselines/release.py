@@ -19,7 +19,7 @@ from confide.inference.summaries.releases import ReleaseSummary
 from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.inputs import Records, place_records
-from confide.models.model import Model
+from confide.models.model import Model, take_noise_as_given
 from confide.privacy import charges
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
@@ -88,7 +88,7 @@ def check(
         raise Refused("secure = True takes its key from the operating system: leave key out")
     account = charges.open_account(ledger, dataset, budget.neighbours)
     source = noises.SecureSource() if secure else noises.derive_key(noises.as_key(key), "release")
-    table = place_records(model, data, records)
+    table, model = place_records(model, data, records), take_noise_as_given(model)
     return Request(model=model, table=table, budget=budget, account=account, key=Key(source, key is not None))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from confide.inference.plans import hybrid, langevin, posterior_sample, scoring, stochastic
+from confide.inference.plans import hybrid, langevin, linear, posterior_sample, scoring, stochastic
 from confide.inference.plans.estimates import typical
 from confide.inference.plans.plan import Plan, Run
 from confide.inference.plans.run_setup import DRAWS, STEPS, bounded_clip
@@ -33,4 +33,5 @@ PLANNERS: dict[str, Callable[..., Plan]] = {  # by what is released: (model, rec
     "posterior sample": posterior_sample.make_plan,
     "hybrid": hybrid.make_plan,
     "scoring": scoring.make_plan,
+    "statistics": linear.plan_statistics,
 }

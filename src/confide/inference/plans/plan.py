@@ -9,6 +9,7 @@ import numpy as np
 
 from confide.inference.posterior import Diagnostics
 from confide.inference.summaries.runs import RunSummary
+from confide.inference.traces import Trace
 from confide.mechanism.oracle import Observations
 from confide.models.inputs import Records
 from confide.models.model import Model
@@ -58,4 +59,5 @@ class Plan(NamedTuple):
     postprocess: Callable[[np.ndarray, Any], np.ndarray] | None = (
         None  # (what was kept, source) -> draws, where they differ
     )
+    trace: Callable[[], Trace | None] | None = None  # what its noisy sums tell together, once it has run
     describe: Callable[[RunSummary, np.ndarray], RunSummary] | None = None  # with what is known of it and what it kept

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from confide import validation
+from confide.inference import traces
 from confide.inference.loop import Job
 from confide.inference.options import Options
 from confide.inference.plans import individual, weights
@@ -169,7 +170,9 @@ def _weigh(asked: Asked) -> tuple[Asked, Weights]:
 
 def _clip(asked: Asked, steps: int, found: Weights | None) -> float:
     """The clip that is given, or the planned one: in units of the records, where their scale is to be bought."""
-    options = asked.options
+    options, bound = asked.options, asked.model.gradient_bound
+    if bound is not None and options.clip is None:
+        return check_clip(bound)  # nothing is cut
     if found is not None and options.clip is None:
         unit = found.sizes.clip * found.family.usual_residual
         if found.release is not None:
@@ -216,6 +219,7 @@ def _job(draft: Draft, found: Calibrated, kernel: Kernel, filtered: individual.F
     """What is run: at once, or where its scale is bought."""
     asked, sampler, planted = draft.asked, found.sampler, draft.asked.planted
     kept, model, planned = accounts(asked.options.account), draft.setup.model, draft.weights
+    bounded = model.gradient_bound is not None
     known = draft.bought is None or asked.options.clip is not None  # whether the clip is, before the run is paid for
 
     def build(parameters: MechanismParameters, sizes: np.ndarray, weighting: Weighting | None) -> Job:
@@ -224,6 +228,7 @@ def _job(draft: Draft, found: Calibrated, kernel: Kernel, filtered: individual.F
             samples=SAMPLES if kept.bayesian else 0,
             filter=None if filtered is None else filtered.filter,
             canaries=None if planted is None else _canary_test(planted, parameters, kernel, known),
+            trace=None if filtered is not None or not bounded else traces.observer(model, parameters, kernel),
         )
         own = model if weighting is None else weights.weigh(model, *astuple(weighting))
         here = draft.setup._replace(model=own, parameters=parameters)

@@ -16,45 +16,74 @@ import numpy as np
 from confide import validation
 from confide.inference import scoring
 from confide.inference.options import Options
+from confide.inference.plans import linear as linear_plans
 from confide.inference.plans.plan import Plan
+from confide.inference.plans.stochastic import append_canaries
 from confide.inference.plans.weights import scale_release
+from confide.inference.release import OWN
 from confide.inference.scoring_job import ScoringJob
 from confide.inference.summaries.runs import RunSummary
 from confide.inference.summaries.scoring import ScoringSummary
 from confide.mechanism import noise
-from confide.mechanism.information import MOST, entries
+from confide.mechanism.canaries import Planted
+from confide.mechanism.information import MOST, SEVERAL, entries
+from confide.models.family import Family
 from confide.models.inputs import Records
 from confide.models.model import Model
 from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
+from confide.privacy.events import Event
 from confide.privacy.events.individual import CHANGE
 from confide.samplers import Sampler
 from confide.samplers.scoring import Scoring
 from confide.validation import Refused
 
 RELEASED = "the noisy sums of the run (release.json), its draws, and anything computed from them"
-FURTHEST = 1e15  # norm that a row may be declared to have, or its inverse
 MOST_PLACES = 30_000_000  # records whose sum is exact enough
 MOST_SECURE = 200  # parameters whose products are rounded record by record
 
 
 def make_plan(
-    model: Model, records: Records, budget: Budget, sampler: Sampler, options: Options, key: jax.Array
+    model: Model,
+    records: Records,
+    budget: Budget,
+    sampler: Sampler,
+    options: Options,
+    key: jax.Array,
+    planted: Planted | None = None,
 ) -> Plan:
+    """From the model and the records as they are; canaries are beside them, and nothing is planned by these."""
     assert isinstance(sampler, Scoring)
     _check(model, options)
+    assert model.family is not None
+    if model.family.learns_noise:
+        constant = _constant(model, sampler.constant)
+        if planted is not None:
+            raise Refused("canaries: scoring that learns a noise scale takes none: give noise_scale, or leave them out")
+        return linear_plans.plan_scoring(model, records, budget, sampler, options, constant, key)
+    return _plan(model, records, budget, sampler, options, key, planted)
+
+
+def _plan(
+    model: Model,
+    records: Records,
+    budget: Budget,
+    sampler: Scoring,
+    options: Options,
+    key: jax.Array,
+    planted: Planted | None,
+) -> Plan:
+    """Of a family without a noise scale, or with a given one."""
     family, linear = model.family, model.linear
     assert family is not None
     assert linear is not None
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
     size, n = int(flat.size), records.number
+    rows = size // math.prod(family.outputs)
     secure = options.noise == "secure"
-    if size > (most := MOST_SECURE if secure else MOST):
-        raise Refused(f"scoring holds matrices of {size} x {size}: use sgld above {most} parameters")
-    if records.places > MOST_PLACES:
-        raise Refused(f"scoring sums {n} records with more rounding than its noise allows for: use sgld")
+    _check_sizes(family, size, records, secure)
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
     bought = scale_release(family, linear, n, mu, budget.neighbours, finer=True)
     left = math.sqrt(mu**2 - bought.event().parts(budget.neighbours).squared_mu)
@@ -65,19 +94,15 @@ def make_plan(
     change, both = events.SENSITIVITY[budget.neighbours], np.array([start, end])
     sums = noise.multiplier_needed(change / left / np.sqrt(each), rounding.lost(size))
     wanted = CHANGE[budget.neighbours] / left / np.sqrt(both)
-    informations = noise.multiplier_needed(wanted, rounding.lost(entries(size)))
-    event = events.compose(
-        bought.event(),
-        events.InformationSums(noise_multipliers=tuple(rounding.worth(informations, entries(size)))),
-        events.gaussian(rounding.worth(sums, size)),
-    )
+    informations = noise.multiplier_needed(wanted, rounding.lost(entries(rows)))
     settings = model.settings or {}
-    own = settings.get("prior") != "gaussian"
+    prior = settings.get("prior", OWN)
     job = ScoringJob(
         model=model,
         family=family,
         unravel=unravel,
-        log_prior=(lambda theta: model.log_prior(unravel(theta))) if own else None,
+        prior=prior,
+        log_prior=(lambda theta: model.log_prior(unravel(theta))) if prior == OWN else None,
         scale=bought,
         mu=left / change * math.sqrt(steps),
         multipliers=sums,
@@ -87,17 +112,28 @@ def make_plan(
         number=n,
         constant=_constant(model, sampler.constant),
         draws=validation.count(draws=sampler.draws if options.draws is None else options.draws),
+        planted=planted,
     )
-    return Plan(
-        model,
-        records,
-        job,
-        event,
-        _summary(model, sampler, job),
-        None,
-        RELEASED,
-        describe=lambda told, _: _describe(told, job),
+    summary = _summary(model, sampler, job)
+    event = _event(job)
+    found = Plan(model, records, job, event, summary, None, RELEASED, describe=lambda told, _: _describe(told, job))
+    return found if planted is None else _among_canaries(found, planted)
+
+
+def _event(job: ScoringJob) -> Event:
+    """What all questions reveal, by the noise that the job draws, with what rounding takes."""
+    worth, triangle = job.rounding.worth, entries(job.rows)
+    return events.compose(
+        job.scale.event(),
+        events.InformationSums(noise_multipliers=tuple(worth(job.information_multipliers, triangle))),
+        events.gaussian(worth(job.multipliers, job.size)),
     )
+
+
+def _among_canaries(plan: Plan, planted: Planted) -> Plan:
+    """The same run on a table with canaries, whose draws are in the parameters of both."""
+    whole = append_canaries(None, planted.coordinates)
+    return plan._replace(model=planted.model, data=planted.data, postprocess=whole)
 
 
 def _summary(model: Model, sampler: Sampler, job: ScoringJob) -> ScoringSummary:
@@ -138,23 +174,18 @@ def _constant(model: Model, given: int | None) -> int | None:
     return given % columns
 
 
+def _check_sizes(family: Family, size: int, records: Records, secure: bool) -> None:
+    most = SEVERAL if family.outputs else MOST
+    if size > (most := min(most, MOST_SECURE) if secure else most):
+        raise Refused(f"scoring holds matrices of {size} x {size}: choose the sampler sgld above {most} parameters")
+    if records.places > MOST_PLACES:
+        raise Refused(f"scoring sums {records.number} records with more rounding than its noise allows: choose sgld")
+
+
 def _check(model: Model, options: Options) -> None:
     """Refuse what no data could make right."""
     bound = None if model.linear is None else model.linear.norm_bound
-    if bound is not None and not 1 / FURTHEST <= bound <= FURTHEST:
-        raise Refused(f"norm_bound = {bound:g} is beyond single precision: scale the rows and their bound")
+    linear_plans.check_norm_bound(bound)
     if model.family is None or model.linear is None:
         raise Refused(f"scoring is for generalised linear models, and this is {model.name}: choose another sampler")
-    if model.family.outputs:
-        raise Refused(f"scoring is for one score a record, and {model.name} has several: choose sgld or dpvi")
-    given = {
-        "batch_size": options.batch_size,
-        "steps": options.steps,
-        "clip": options.clip,
-        "clipping": options.clipping,
-        "burn_in": options.burn_in,
-        "chains": None if options.chains == 1 else options.chains,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise Refused(f"{name} = {value} is not scoring's, which asks all records a few times: leave it out")
+    linear_plans.check_options(options, "scoring")

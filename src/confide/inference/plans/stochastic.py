@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from confide.inference import traces
 from confide.inference.loop import Job
 from confide.inference.options import Options
 from confide.inference.plans.plan import Plan
@@ -68,7 +70,7 @@ def make_plan(
     if summary.clipping is not None:
         postprocess = _draw_shift(model, sampler, postprocess)
     if planted is not None:
-        postprocess = _append_canaries(postprocess, unit.parameters.canary_coordinates)
+        postprocess = append_canaries(postprocess, unit.parameters.canary_coordinates)
     plan = Plan(
         model,
         records,
@@ -79,6 +81,10 @@ def make_plan(
         postprocess=postprocess,
         describe=lambda summary, kept: _describe_run(summary, job, sampler.drift(kept)),
     )
+    if isinstance(job, Job) and job.observers.trace is not None:
+        arrays = records.arrays if planted is None else planted.original
+        kept = functools.partial(traces.of_run, job, model.gradient_bound, arrays)
+        return plan._replace(released=f"every noisy sum and {EVERY_ITERATE}", trace=kept)
     if isinstance(job, ScaledJob):
         return plan._replace(released=f"the scale of the records, and {EVERY_ITERATE}")
     if wanted is None:
@@ -135,7 +141,7 @@ def _draw_shift(
     return draw
 
 
-def _append_canaries(
+def append_canaries(
     postprocess: Callable[[np.ndarray, Any], np.ndarray] | None, coordinates: int
 ) -> Callable[[np.ndarray, Any], np.ndarray]:
     """Draws in the parameters of the model with canaries, whose own stay at 0."""
@@ -172,6 +178,7 @@ def describe(kind: type[Kind], model: Model, sampler: Sampler, job: Job, **own: 
         "thin": job.thin,
         "draws": job.kept,
         **_weighting(job),
+        **({} if model.gradient_bound is None else {"gradient_bound": model.gradient_bound}),
     }
     return kind.of(sampler.to_json() | common | own)
 

@@ -23,6 +23,7 @@ class Summary:
     """Of anything that has draws; by itself of a run about which nothing is known."""
 
     point: ClassVar[bool] = False  # whether draws are points near the mode, whose spread says nothing of the posterior
+    independent: ClassVar[bool] = False  # whether draws are of the posterior given what was released
     noisy_sums: ClassVar[bool] = False  # whether all that is released follows from noisy sums, one or two a step
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -138,6 +139,7 @@ class Steps(RunSummary):
     clip_given: bool | None = None
     row_bound: float | None = None  # norm from which on rows count less
     information: float | None = None  # of a usual record, by which counts are weighted
+    gradient_bound: float | None = None  # as declared
     scale: Mapping[str, Any] | None = None  # of the records, where it is bought; once it is, what was found
     lag_one: float | None = None  # least correlation of consecutive iterates, over all parameters
     drift: float | None = None  # of a q: how far it still moved, in its standard deviations

@@ -14,6 +14,8 @@ class ScoringSummary(RunSummary):
     """Of sums over all records, each asked for once."""
 
     name: ClassVar[str] = "scoring"
+    independent: ClassVar[bool] = True
+    noisy_sums: ClassVar[bool] = True
     steps: int
     noise_multipliers: list[float]  # of the sums of scores
     information_multipliers: list[float]
@@ -30,11 +32,16 @@ class ScoringSummary(RunSummary):
             f"{self.draws} draws of the posterior given these noisy sums, at no further cost",
         ]
 
+    def warning(self) -> str:
+        if self.scale.get("seen", True):
+            return ""
+        return (
+            "The scale of the records did not stand out of its noise: the budget is too small to tell anything, and "
+            "the draws are those of the prior."
+        )
+
     def remarks(self) -> list[str]:
-        unseen = "The scale of the records did not stand out of its noise: the budget is too small to tell anything, "
-        unseen += "and the draws are those of the prior."
         return [
-            *([] if self.scale.get("seen", True) else [unseen]),
             f"The budget was spent on {self.steps} noisy sums of bounded scores and two of the records' information. "
             "The draws are independent draws of the posterior given these, so that they know of the noise: intervals "
             "are as wide as it makes them.",

@@ -1,0 +1,229 @@
+"""An audit of the program of private scoring, on made-up tables: the scale, the information and the sums of scores.
+
+Canaries are in the sums of scores alone; scale and information are tested here and nowhere else. What a table shows is
+in `confide.audits.scoring_tables`, what is made of it in `confide.audits.scoring_tests`. No record is read, nothing is
+spent, and what is found may be published.
+
+A program that keeps its promise is called a violation once in a thousand audits at most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.audits import gathering, scoring_tables, scoring_tests
+from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, smallest_epsilon
+from confide.audits.priced import SAME, claim_points, reveals_more
+from confide.audits.program import GRID, ROUNDING
+from confide.audits.rebuilding import source
+from confide.audits.scoring_tables import KINDS, Placed, Program, Row
+from confide.audits.scoring_tests import MEANINGS, Told
+from confide.audits.verdicts import ALARM
+from confide.inference.posterior import Posterior
+from confide.inference.release import Release
+from confide.mechanism import exact_rounding
+from confide.mechanism.information import entries
+from confide.privacy import events
+from confide.privacy.events import Neighbours
+from confide.privacy.events.individual import CHANGE
+from confide.validation import Refused
+
+FEWEST, MOST = 24, 400  # repetitions
+WORK = 2.0**34  # about how many operations all of them take together
+OVERHEAD = 2e5  # operations that a question takes whatever its size
+KEPT = 2**12  # numbers that are kept of a release and repetition
+UNITS = 2**17  # numbers in which noise that is used again is looked for
+CROWDED = ("up", "across")  # records that also come to a table of others
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MadeUpScoring(MadeUp):
+    """What an audit of private scoring found; see `MadeUp`. Steps are its questions."""
+
+    meanings: ClassVar[Mapping[str, str]] = MEANINGS
+
+    def _course(self) -> str:
+        return (
+            f"The program of the run asked its {self.whole:,} questions of a made-up table, and each was asked again "
+            f"{self.repetitions:,} times of tables with one record and without it (seed {self.seed}); no real record "
+            "was read."
+        )
+
+    def _reach(self) -> str:
+        found = self.smallest
+        parts = [
+            "noise, in any one release, below "
+            f"{found['scores']:.3g} (sums of scores), {found['information']:.3g} (information) or {found['scale']:.3g} "
+            f"(scale) of what was priced, or in any one number below {found['one noise']:.3g}",
+            f"a record that moves a release by more than {found['clip']:.6g} times what was priced, in {self.seen:,} "
+            "pairs of neighbours with rows of all lengths and outcomes",
+            "any release that was not priced",
+        ]
+        if "epsilon" in found:
+            parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
+        return f"In {POWER:.0%} of all cases this audit would have seen: {'; '.join(parts)}."
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"kind": "made-up scoring"}
+
+
+def audit_scoring(
+    posterior: Posterior,
+    *,
+    confidence: float,
+    repetitions: int | None,
+    deadline: float,
+    seed: int,
+    report: Callable[[int, int], None] | None = None,
+) -> MadeUpScoring:
+    """Ask what a run of scoring asked of made-up tables, and test the answers against its claim."""
+    guarantee, generator = posterior.guarantee, np.random.default_rng([seed, 1])
+    assert guarantee is not None
+    built = scoring_tables.rebuild(posterior, seed, generator)
+    with jax.enable_x64(True):
+        told = gather(built, _repetitions(built, repetitions), seed, generator, deadline, report)
+    points = claim_points(guarantee, None, 0)
+    tests = scoring_tests.p_values(told, points) | {"priced": float(not _unpriced(built, posterior))}
+    smallest = scoring_tests.smallest(told, points, ALARM / len(MEANINGS), POWER)
+    smallest["clip"] = told.room
+    smallest |= smallest_epsilon(smallest, guarantee.delta)
+    return MadeUpScoring(
+        **judge_pairs(guarantee, (told.inside, told.outside), points, confidence),
+        p_value=min(1.0, len(MEANINGS) * min(tests.values())),
+        tests=tests,
+        steps=len(built.releases),
+        whole=len(built.releases),
+        seed=seed,
+        smallest=smallest,
+        seen=sum(part.size for part in told.moved.values()),
+        batches=False,
+        run=posterior.plan.get("run", ""),
+    )
+
+
+def _repetitions(built: Program, given: int | None) -> int:
+    if given is not None:
+        if validation.count(repetitions=given) < FEWEST:
+            raise Refused(f"repetitions = {given} show next to nothing: give {FEWEST} or more")
+        return given
+    each = built.crowd.places * built.job.size**2 + OVERHEAD
+    return int(min(MOST, max(FEWEST, WORK / 3 / len(built.releases) / each)))
+
+
+def gather(
+    built: Program,
+    planned: int,
+    seed: int,
+    generator: np.random.Generator,
+    deadline: float,
+    report: Callable[[int, int], None] | None,
+) -> Told:
+    """What is seen of `planned` repetitions, fewer where the deadline has passed."""
+    rows, secure = scoring_tables.candidates(built, generator), built.secure
+    last = built.crowd.places - 1
+    somewhere = int(generator.integers(last + 1))
+    moved = _moved(built, rows, somewhere, source(seed, "moved", 0, secure))
+    silent, inside = built.place({}), built.place({somewhere: rows["up"]})
+    outside = built.place({somewhere: rows["down"]}) if built.neighbours == "replace-one" else silent
+    known = [_difference(built, each, silent, source(seed, "known", 0, secure)) for each in (inside, outside)]
+    kept = [generator.permutation(part.size)[:KEPT] for part in known[0]]
+    quiet: list[list[np.ndarray]] = [[] for _ in built.releases]
+    scores: tuple[list[float], list[float]] = ([], [])
+    done = 0
+    while done < planned and (done < FEWEST or time.monotonic() < deadline):
+        alike, others = (source(seed, label, done, secure) for label in ("alike", "others"))
+        for parts, chosen, answer in zip(quiet, kept, _answers(built, silent, alike), strict=True):
+            parts.append(answer[chosen])
+        for side, table, key in zip(scores, (inside, outside), (alike, others), strict=True):
+            side.append(_score(_answers(built, table, key), *known))
+        done += 1
+        if report is not None:
+            report(done, planned)
+    every = tuple(np.stack(parts) for parts in quiet)
+    kinds = tuple(each.kind for each in built.releases)
+    on_grid = [z.ravel() for kind, z in zip(kinds, every, strict=True) if kind != "scale"]
+    on_grid = [z[: UNITS // len(on_grid)] for z in on_grid]
+    return Told(
+        kinds=kinds,
+        quiet=every,
+        units=np.concatenate(on_grid) * exact_rounding.GRID,
+        moved=moved,
+        room=max(_room(each.multiplier, part.size) for each, part in zip(built.releases, known[0], strict=True)),
+        inside=_finite(scores[0]),
+        outside=_finite(scores[1]),
+    )
+
+
+def _answers(built: Program, table: Placed, key: Any) -> list[np.ndarray]:
+    """To every question, in units of the noise."""
+    return [each.answer(table, key) for each in built.releases]
+
+
+def _difference(built: Program, table: Placed, other: Placed, key: Any) -> list[np.ndarray]:
+    """Of the answers, with the same noise."""
+    both = zip(_answers(built, table, key), _answers(built, other, key), strict=True)
+    return [one - two for one, two in both]
+
+
+def _score(answers: list[np.ndarray], one: list[np.ndarray], other: list[np.ndarray]) -> float:
+    """The log likelihood ratio of one record against the other, or none, where no others are there."""
+    total = 0.0
+    for answer, first, second in zip(answers, one, other, strict=True):
+        total += float(answer @ (first - second) - (first @ first - second @ second) / 2)
+    return total
+
+
+def _finite(scores: list[float]) -> np.ndarray:
+    huge = gathering.HUGE
+    return np.nan_to_num(np.array(scores), nan=huge, posinf=huge, neginf=-huge)
+
+
+def _moved(built: Program, rows: dict[str, Row], somewhere: int, key: Any) -> dict[str, np.ndarray]:
+    """How far records move releases, over what was priced: alone, instead of each other, and among others."""
+    last, silent = built.crowd.places - 1, built.place({})
+    alone = [_difference(built, built.place({somewhere: row}), silent, key) for row in rows.values()]
+    added = [*alone, *(_difference(built, built.place({place: rows["up"]}), silent, key) for place in (0, last))]
+    crowd = built.place({}, crowd=True)
+    added += [_difference(built, built.place({last: rows[name]}, crowd=True), crowd, key) for name in CROWDED]
+    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for number, each in enumerate(built.releases):
+        room = _room(each.multiplier, alone[0][number].size)
+        lengths = [np.linalg.norm(moved[number]) for moved in added]
+        replaced = [np.linalg.norm(one[number] - two[number]) for one, two in itertools.combinations(alone, 2)]
+        ratios = each.multiplier / room * np.array([*lengths, *(length / each.change for length in replaced)])
+        found[each.kind].extend(np.nan_to_num(ratios, nan=math.inf).tolist())
+    return {kind: np.array(ratios) for kind, ratios in found.items()}
+
+
+def _room(multiplier: float, numbers: int) -> float:
+    """What a record may move a release by, with what rounding may add, over what was priced."""
+    return 1 + ROUNDING + GRID * multiplier * math.sqrt(numbers)
+
+
+def _unpriced(built: Program, posterior: Posterior) -> bool:
+    """Whether the program asks for more than was priced, or is planned for more, or the run stored more."""
+    guarantee, release = posterior.guarantee, posterior.release
+    assert guarantee is not None
+    assert isinstance(release, Release)
+    most = guarantee.event.parts(guarantee.neighbours).squared_mu * (1 + SAME)
+    stored = _stored(built, release, guarantee.neighbours)
+    return max(built.heard, stored) > most or reveals_more(built.event, guarantee.event, guarantee.neighbours)
+
+
+def _stored(built: Program, release: Release, neighbours: Neighbours) -> float:
+    """mu^2 of what the run kept of its answers, by the noise that it says each has."""
+    job, bound = built.job, release.frame.information_bound
+    sums = job.rounding.worth(release.noise, job.size)
+    matrices = job.rounding.worth(np.array(release.information_noise) / bound, entries(job.size))
+    total = float(np.sum((events.SENSITIVITY[neighbours] / sums) ** 2))
+    total += float(np.sum((CHANGE[neighbours] / matrices) ** 2))
+    return total + job.scale.event().parts(neighbours).squared_mu

@@ -1,0 +1,182 @@
+"""A run of scoring on a linear model: the questions of `linear.questions`, asked of the records one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from confide.inference import checkpoints
+from confide.inference.checkpoints import Checkpoint
+from confide.inference.linear import questions
+from confide.inference.linear.questions import Answers, Frame, Geometry
+from confide.inference.linear.release import LinearRelease
+from confide.inference.loop import use_compilation_cache
+from confide.inference.release_terms import draws_key
+from confide.mechanism import linear_sums, noise
+from confide.mechanism.linear_scale import LinearScale, LinearScaleRelease
+from confide.mechanism.linear_sums import Cuts, Place
+from confide.models.inputs import Records, as_records
+
+LEAST = 1e-4  # residual scale to begin with, over what coefficients from their prior spread outcomes by
+
+
+class State(NamedTuple):
+    """What was answered so far; the rest is zeros."""
+
+    scale: np.ndarray  # norm, outcome, and whether they were seen
+    first: np.ndarray
+    positions: np.ndarray  # with the log of the noise scale
+    sums: np.ndarray
+    modes: np.ndarray  # log of the noise scale that was likeliest there
+    last: np.ndarray
+
+
+@dataclass(kw_only=True)
+class LinearScoringJob:
+    """A killed run goes on from its last answer: the same key and the same records give the same ones."""
+
+    scale: LinearScaleRelease
+    cuts: Cuts
+    multipliers: np.ndarray  # noise of each sum over the bound of a record
+    information_multipliers: np.ndarray
+    secure: bool
+    size: int  # parameters
+    number: int  # of records, as declared
+    intercept: bool
+    constant: int | None  # place of the parameter whose column is 1 in all rows
+    prior_scale: float
+    prior: str  # of `release.PRIORS`, or another, and then
+    log_prior: Callable[[jax.Array], jax.Array] | None  # what it is
+    draws: int
+    release: LinearRelease | None = None  # once it has run
+    noise_scales: np.ndarray | None = None  # the same, of every draw
+
+    diagnostics = None
+    observations = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.multipliers)
+
+    @property
+    def ran(self) -> LinearScoringJob:
+        return self
+
+    def digest(self) -> str:
+        told = (self.scale, self.cuts, self.multipliers.tolist(), self.draws, questions.constants())
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def first_state(self) -> list[np.ndarray]:
+        square, several = (self.size, self.size), (self.steps, self.size + 1)
+        zeros = (3, square, several, several, self.steps, square)
+        return list(State(*(np.zeros(shape) for shape in zeros)))
+
+    def execute(
+        self,
+        data: Records | tuple[np.ndarray, ...],
+        key: Any,
+        *,
+        checkpoint: Path | None = None,
+        resumed: Checkpoint | None = None,
+        report: Callable[[int], None] | None = None,
+        **_: Any,
+    ) -> np.ndarray:
+        """The draws, (1, draws, parameters). Answers are few, and every one is kept."""
+        use_compilation_cache()
+        records = as_records(data)
+        state = State(*(np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays)))
+        done = 0 if resumed is None else resumed.block
+
+        def keep(number: int, state: State) -> None:
+            if checkpoint is not None and resumed is not None:
+                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=list(state)))
+            if report is not None:
+                report(min(max(number - 2, 0), self.steps))
+
+        if done == 0:
+            found = self.scale.release(records, noise.separate(key, "scale"))
+            state, done = state._replace(scale=np.array(found, np.float64)), 1
+            keep(done, state)
+        scale = LinearScale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2]))
+        least = LEAST * self.prior_scale * scale.norm
+        scale = scale._replace(outcome=max(scale.outcome, least))
+        here = Frame(self.number, self.constant, self.prior_scale, *scale, self.cuts)
+        with jax.enable_x64(True):
+            state = self._ask(here, records, key, state, done, keep)
+        self.release = self._told(here, state)
+        drawn = self.release.make(self.draws, self.log_prior)
+        self.noise_scales = drawn.noise_scales
+        return drawn.parameters
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Standard deviations of the noise in both informations."""
+        return self.cuts.information_bound * self.information_multipliers
+
+    def _ask(
+        self, here: Frame, records: Records, key: Any, state: State, done: int, keep: Callable[[int, State], None]
+    ) -> State:
+        """The questions that are left, in their order: the information, the sums, and the information."""
+
+        def information(number: int, root: np.ndarray) -> np.ndarray:
+            source = noise.separate(key, f"information {number}")
+            asked = (root, self.cuts, float(self.spread[number]), self.secure, source)
+            return linear_sums.sum_information(records, self.intercept, *asked)
+
+        if done == 1:
+            state = state._replace(first=information(0, np.eye(self.size) / here.norm))
+            keep(2, state)
+        found = questions.geometry(here, state.first, float(self.spread[0]))
+        for t in range(max(done - 2, 0), self.steps):
+            state.positions[t], state.modes[t] = self._next(here, found, state, t)
+            scale = math.exp(state.positions[t, -1])
+            place = Place(found.root, found.root @ state.positions[t, :-1], scale)
+            deviation = float(self.cuts.bound * self.multipliers[t])
+            source = noise.separate(key, f"scores {t}")
+            state.sums[t] = linear_sums.sum_scores(records, self.intercept, place, self.cuts, deviation, source)
+            keep(t + 3, state)
+        if done < self.steps + 3:
+            state = state._replace(last=information(1, found.root))
+            keep(self.steps + 3, state)
+        return state
+
+    def _next(self, here: Frame, found: Geometry, state: State, t: int) -> tuple[np.ndarray, float]:
+        """Where sums are asked for next, and the log of the noise scale that is likeliest."""
+        begin = math.log(here.outcome)
+        if t == 0:
+            return np.append(np.zeros(self.size), begin), begin
+        deviations = self.cuts.bound * self.multipliers
+        waiting = np.where(np.arange(self.steps) < t, np.square(deviations), questions.WAITING)
+        rows = questions.rows_of(here, found.root, found.shrunk.second)
+        middle = np.append(state.positions[t - 1, :-1], state.modes[t - 1])
+        answers = Answers(state.positions, state.sums, waiting)
+        middle, precision = questions.locate(here, found.root, rows, answers, middle)
+        return np.append(middle[:-1], questions.residual_scale(here, rows, middle, precision)), float(middle[-1])
+
+    def _told(self, here: Frame, state: State) -> LinearRelease:
+        found = questions.geometry(here, state.first, float(self.spread[0]))
+        return LinearRelease(
+            records=self.number,
+            constant=here.constant,
+            prior_scale=here.prior_scale,
+            norm=here.norm,
+            outcome=here.outcome,
+            seen=here.seen,
+            cuts=(self.cuts.score, self.cuts.square),
+            first_information=state.first,
+            last_information=state.last,
+            information_noise=(float(self.spread[0]), float(self.spread[1])),
+            positions=state.positions[:, :-1] @ found.root,
+            scales=np.exp(state.positions[:, -1]),
+            sums=state.sums,
+            noise=self.cuts.bound * self.multipliers,
+            key=draws_key(state.sums),
+            prior=self.prior,
+        )

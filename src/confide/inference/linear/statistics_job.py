@@ -1,0 +1,99 @@
+"""A run that releases sufficient statistics of a linear model: the scale of the records, and one noisy matrix."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confide.inference import checkpoints
+from confide.inference.checkpoints import Checkpoint
+from confide.inference.linear.statistics_release import BOUND, OUTCOMES, REACH, StatisticsRelease
+from confide.inference.release_terms import draws_key
+from confide.mechanism import linear_sums, noise
+from confide.mechanism.linear_scale import LinearScaleRelease
+from confide.models.inputs import Records, as_records
+
+
+@dataclass(kw_only=True)
+class StatisticsJob:
+    """A killed run goes on from its last answer: the same key and the same records give the same ones."""
+
+    scale: LinearScaleRelease
+    multiplier: float  # noise over the bound of a record
+    secure: bool
+    size: int  # parameters
+    number: int  # of records, as declared
+    intercept: bool
+    norm_bound: float | None
+    prior_scale: float
+    noise_scale: float | None  # None: learnt
+    draws: int
+    release: StatisticsRelease | None = None  # once it has run
+    noise_scales: np.ndarray | None = None  # the same, of every draw, where it is learnt
+
+    diagnostics = None
+    observations = None
+    steps = 1
+
+    @property
+    def ran(self) -> StatisticsJob:
+        return self
+
+    def digest(self) -> str:
+        told = (self.scale, self.multiplier, self.draws, REACH, OUTCOMES)
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+    def first_state(self) -> list[np.ndarray]:
+        return [np.zeros(3), np.zeros((self.size + 1, self.size + 1))]
+
+    def execute(
+        self,
+        data: Records | tuple[np.ndarray, ...],
+        key: Any,
+        *,
+        checkpoint: Path | None = None,
+        resumed: Checkpoint | None = None,
+        report: Callable[[int], None] | None = None,
+        **_: Any,
+    ) -> np.ndarray:
+        """The draws, (1, draws, parameters)."""
+        records = as_records(data)
+        scale, moments = (np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays))
+        done = 0 if resumed is None else resumed.block
+
+        def keep(number: int) -> None:
+            if checkpoint is not None and resumed is not None:
+                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=[scale, moments]))
+
+        if done == 0:
+            scale = np.array(self.scale.release(records, noise.separate(key, "scale")), np.float64)
+            keep(1)
+        norm, outcome, seen = float(scale[0]), float(scale[1]), bool(scale[2])
+        bound = REACH * norm if self.norm_bound is None else min(REACH * norm, self.norm_bound)
+        deviation = BOUND * self.multiplier
+        if done < 2:
+            asked = (bound, OUTCOMES * outcome, deviation, self.secure, noise.separate(key, "moments"))
+            moments = linear_sums.sum_moments(records, self.intercept, *asked)
+            keep(2)
+        if report is not None:
+            report(1)
+        self.release = StatisticsRelease(
+            records=self.number,
+            prior_scale=self.prior_scale,
+            noise_scale=self.noise_scale,
+            norm=norm,
+            row_bound=bound,
+            outcome_bound=OUTCOMES * outcome,
+            seen=seen,
+            moments=moments,
+            noise=deviation,
+            key=draws_key(moments),
+        )
+        drawn = self.release.make(self.draws)
+        self.noise_scales = drawn.noise_scales
+        return drawn.parameters

@@ -1,0 +1,90 @@
+"""Whether a stored run of private scoring holds together: its release has the noise that was paid for, and makes its
+draws again. Anybody can look, without the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from confide.inference.posterior import Posterior
+from confide.inference.release import PRIORS
+from confide.inference.release_terms import Terms
+from confide.models.tracing import arrange_draws, unraveller
+from confide.privacy import events
+from confide.validation import Refused
+
+EXACT, ROUNDED, NOT_STORED = "bit for bit", "but for rounding, as on another processor", "prior not stored"
+EARLIER = "by an earlier version"
+CLOSE = 1e-5  # standard deviations: by more no rounding moves a draw
+
+
+def check(posterior: Posterior) -> str | None:
+    """How the draws are those that the release makes: EXACT or ROUNDED; NOT_STORED where the model was loaded without
+    its prior, a function of the user's own; EARLIER where draws were made otherwise than they are now; None where the
+    run has no release. Refused where they are not."""
+    release = posterior.release
+    if release is None:
+        return None
+    terms = release.terms()
+    _check_public(posterior, terms, release.key)
+    _check_noise(posterior, terms)
+    model, examples = posterior.model, _examples(posterior.plan)
+    if model is None:
+        return NOT_STORED
+    if not terms.current:
+        return EARLIER
+    _, unravel = unraveller(model, examples, jax.random.key(0))
+    log_prior = None if release.prior in PRIORS else lambda theta: model.log_prior(unravel(theta))
+    made = release.make(posterior.chains * posterior.size, log_prior)
+    expected = arrange_draws(model, examples, made.parameters)
+    if made.noise_scales is not None:
+        expected = expected | {"noise_scale": made.noise_scales}
+    if jax.tree.structure(expected) != jax.tree.structure(posterior.draws):
+        raise _changed("it is of other parameters than its draws")
+    pairs = list(zip(jax.tree.leaves(expected), jax.tree.leaves(posterior.draws), strict=True))
+    if all(one.shape == other.shape and np.array_equal(one, other) for one, other in pairs):
+        return EXACT
+    if not all(one.shape == other.shape and _near(one, other) for one, other in pairs):
+        raise _changed("its draws are not those that it makes")
+    return ROUNDED
+
+
+def _near(one: np.ndarray, other: np.ndarray) -> bool:
+    rounding = np.finfo(np.float32).eps * np.abs(one)
+    return bool(np.all(np.abs(one - other) <= CLOSE * np.std(one, axis=(0, 1)) + rounding))
+
+
+def _check_public(posterior: Posterior, terms: Terms, key: int) -> None:
+    """What the plan says as well, and the model."""
+    model = posterior.model
+    said, found = dict(terms.plan), dict(posterior.plan)
+    if model is not None and model.settings is not None:
+        said |= terms.settings
+        found |= model.settings
+    for name, value in said.items():
+        if found.get(name) != value:
+            raise _changed(f"it has {name.replace('_', ' ')} {value}, and the plan {found.get(name)}")
+    if key != terms.key:
+        raise _changed("the key of its draws is not that of its sums")
+
+
+def _check_noise(posterior: Posterior, terms: Terms) -> None:
+    """No sum has less noise than was paid for."""
+    assert posterior.guarantee is not None
+    paid = posterior.guarantee.event
+    listed = paid.events if isinstance(paid, events.Composition) else (paid,)
+    for kind, said in terms.multipliers.items():
+        priced = [np.ravel(getattr(each, "noise_multipliers", ())) for each in listed if isinstance(each, kind)]
+        if len(priced) != 1 or priced[0].shape != np.shape(said) or np.any(said < priced[0] * (1 - 1e-9)):
+            raise _changed("its noise is not what was paid for")
+
+
+def _changed(what: str) -> Refused:
+    return Refused(f"release.json does not go with the rest of the run ({what}): restore the folder as it was written")
+
+
+def _examples(plan: dict[str, Any]) -> tuple[np.ndarray, ...]:
+    """Arrays of the shapes that the data had, with one record."""
+    return tuple(np.zeros((1, *shape), np.float32) for shape in plan["arrays"])

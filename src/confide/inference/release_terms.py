@@ -1,0 +1,33 @@
+"""What any release says of itself: what the rest of its run has to agree with, and the draws that it makes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.privacy.events import Event
+
+
+class Terms(NamedTuple):
+    """What a release has to agree with, of the rest of its run."""
+
+    plan: Mapping[str, Any]  # entries of the plan
+    settings: Mapping[str, Any]  # of the model
+    multipliers: Mapping[type[Event], Any]  # noise over the bound of a record, by the event that it is priced as
+    key: int  # that its draws have to be made by
+    current: bool = True  # whether draws are still made as they were
+
+
+class Drawn(NamedTuple):
+    """Draws as they are stored, in single precision."""
+
+    parameters: np.ndarray  # (1, draws, parameters)
+    noise_scales: np.ndarray | None = None  # (1, draws), where they are learnt
+
+
+def draws_key(released: np.ndarray) -> int:
+    """What draws are made by: it follows from what is released, so that it is public, and no choice."""
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(released).tobytes()).digest()[:4], "little")

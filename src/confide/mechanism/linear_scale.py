@@ -1,0 +1,62 @@
+"""The scale of rows and of outcomes of a linear model, bought before the first sum.
+
+Rows as for any other model (`mechanism.scale`). Outcomes are counted by their size in bins of half an octave, from
+2^-30 to 2^30, further ones being in the outermost: a record is in one bin. Of the bins that stand out of the noise, the
+one that four in five of their records are within tells how far residuals reach at first. It is no prior of the noise
+scale, and nothing else rests on it but where the first question is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.mechanism import noise
+from confide.mechanism.scale import FAR, SEEN, STANDS_OUT, ScaleRelease
+from confide.models.inputs import Records
+from confide.privacy import events
+from confide.privacy.events import Event
+
+WITHIN = 0.8  # share of the outcomes
+
+
+class LinearScale(NamedTuple):
+    norm: float  # of a usual row
+    outcome: float  # that most are within
+    seen: bool  # whether both stand out of the noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearScaleRelease:
+    """What is bought: two figures of rows, and a histogram of outcomes, with the same noise."""
+
+    rows: ScaleRelease
+
+    def event(self) -> Event:
+        return events.ScaleHistograms(noise=self.rows.noise, histograms=3)
+
+    def to_json(self) -> dict[str, Any]:
+        return self.rows.to_json()
+
+    def release(self, records: Records, source: Any) -> LinearScale:
+        found = self.rows.release(records, noise.separate(source, "rows"))
+        outcomes = records.arrays[1][records.present].astype(np.float64)
+        with np.errstate(divide="ignore"):
+            octaves = np.floor(2 * (np.log2(np.abs(outcomes)) + FAR))
+        places = np.clip(octaves, 0, 4 * FAR - 1).astype(np.int64)
+        counted = np.bincount(places, minlength=4 * FAR).astype(np.float64)
+        drawn = noise.wide(self.rows.noise, 1.0, 1)  # each count that changes does so by 1
+        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "outcomes"))
+        least = max(STANDS_OUT * self.rows.noise, 0.02 * float(np.max(noisy)))
+        seen = found.seen and bool(np.max(noisy) > SEEN * self.rows.noise)
+        return LinearScale(found.norm, _within(np.where(noisy >= least, noisy, 0.0)), seen)
+
+
+def _within(counts: np.ndarray) -> float:
+    """The upper bound of the first bin below which four in five are; 1 where there is none."""
+    total = np.cumsum(counts)
+    if not total[-1] > 0:
+        return 1.0
+    return float(2.0 ** ((int(np.argmax(total >= WITHIN * total[-1])) + 1) / 2 - FAR))

@@ -17,7 +17,7 @@ there is to see.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -62,7 +62,9 @@ class Places(NamedTuple):
     means: Array  # m there
 
 
+@lru_cache(maxsize=16)
 def tables(family: Family, threshold: float, typical: float) -> Tables:
+    """The same for every question of a run."""
     if family.outputs:
         return Tables(np.zeros(0), np.zeros(0), np.zeros(0), np.asarray(threshold))
     slope, variance = family.score_moments(SCORES, threshold, typical)
@@ -98,7 +100,8 @@ def expect(family: Family, shares: Array, rows: Rows, places: Places, truth: Arr
 
 
 def _expect_labels(family: Family, shares: Array, rows: Rows, places: Places, truth: Array) -> Array:
-    first, second = halves(family)
+    """Points come last, in single precision, which is fast and tells enough; classes before them."""
+    points, first = np.concatenate(halves(family), axis=1).T.astype(np.float32), halves(family)[0].T.astype(np.float32)
     apart = contrasts(family, truth)
     beside = rows.covariance @ apart
 
@@ -106,13 +109,17 @@ def _expect_labels(family: Family, shares: Array, rows: Rows, places: Places, tr
         shared = place.directions.T @ apart
         left = apart.T @ beside - shared.T @ shared
         left = jnp.linalg.cholesky(left + LEAST * (1 + jnp.trace(left)) * jnp.eye(left.shape[0]))
-        scores = rows.mean @ apart + first @ shared + second @ left.T
-        mean = family.mean(scores @ contrast(family).T)
-        score = place.weights[:, None] * (place.means - mean) / len(first)
-        weighted = place.weights[:, None] * mean / len(first)
-        slope = jnp.diag(jnp.sum(weighted, axis=0)) - weighted.T @ mean
-        slope = share * contrast(family).T @ slope
-        return share * jnp.sum(score, axis=0), place.directions @ (share * first.T @ score + shared @ slope), slope
+        whole = jnp.concatenate([(rows.mean @ apart)[None], shared, left.T]) @ contrast(family).T
+        middle, *along = whole.astype(jnp.float32)
+        scores = middle[:, None] + sum(each[:, None] * at for each, at in zip(along, points, strict=True))
+        mean = jax.nn.softmax(scores, axis=0)
+        weights = (place.weights / points.shape[1]).astype(jnp.float32)
+        score, weighted = weights * (place.means.T.astype(jnp.float32) - mean), weights * mean
+        slope = jnp.diag(jnp.sum(weighted, axis=1)) - jnp.sum(weighted[:, None] * mean, axis=2)
+        flat, tilted = jnp.sum(score, axis=1), jnp.sum(first[:, None] * score, axis=2)
+        flat, tilted, slope = (share * each.astype(shared.dtype) for each in (flat, tilted, slope))
+        slope = contrast(family).T @ slope
+        return flat, place.directions @ (tilted + shared @ slope), slope
 
     flat, along, slope = jax.vmap(one)(shares, places)
     found = jnp.outer(rows.mean, jnp.sum(flat, axis=0)) + jnp.sum(along, axis=0) - beside @ jnp.sum(slope, axis=0)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = Any
-WARMUP, LEAPS = 50, 7
+WARMUP, LEAPS = 25, 4
 STEP = 0.35  # of a chain with 20 coordinates, in standard deviations
 BEGIN = 0.1  # standard deviations from the middle: a chain that begins on a steep side is thrown far out on a flat one
-ACCEPTED = 0.9  # share of moves that steps are made longer or shorter for while chains warm up
+ACCEPTED = 0.8  # share of moves that steps are made longer or shorter for while chains warm up
 
 
 class Moving(NamedTuple):

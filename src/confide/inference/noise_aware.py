@@ -36,7 +36,7 @@ from confide.inference import expected_scores, hamiltonian
 from confide.inference.expected_scores import Array, Places, Rows, Tables
 from confide.models.family import Family
 
-CHAINS = 40
+CHAINS = 20
 
 
 class Told(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 import jax
@@ -173,15 +174,7 @@ def from_family(
         check=lambda data: _check_shapes(data, dimension),
         admits=lambda data: family.admits(data[1]),
         family=family,
-        linear=Linear(
-            residual=family.residual,
-            bounded=family.bounded,
-            bounded_loss=family.bounded_loss if family.convex_weights else None,
-            log_likelihood=family.log_likelihood,
-            outputs=outputs,
-            intercept=intercept,
-            norm_bound=norm_bound,
-        ),
+        linear=_close(family, intercept, norm_bound),
         overdispersed_init=priors.prior_draw(prior, prior_scale),
         settings=None if callable(prior) else settings,
     )
@@ -193,6 +186,21 @@ def take_noise_as_given(model: Model) -> Model:
         return model
     family = model.family.with_given_noise()
     return replace(model, family=family, settings=model.settings and model.settings | family.parameters)
+
+
+@cache
+def _close(family: Family, intercept: bool, norm_bound: float | None) -> Linear:
+    """The closed form; the very same one for equal families, so that a program that was compiled for one model serves
+    the next."""
+    return Linear(
+        residual=family.residual,
+        bounded=family.bounded,
+        bounded_loss=family.bounded_loss if family.convex_weights else None,
+        log_likelihood=family.log_likelihood,
+        outputs=family.outputs,
+        intercept=intercept,
+        norm_bound=norm_bound,
+    )
 
 
 def _scores(parameters: Parameters, x: jax.Array, norm_bound: float | None) -> jax.Array:

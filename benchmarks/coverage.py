@@ -46,6 +46,8 @@ def fitted(cell, given, epsilon, index):
     model = getattr(confide.models, cell.kind.name)(cell.d, **settings, **known)
     budget = confide.Budget(epsilon=epsilon, delta=given.delta, neighbours=given.neighbours)
     sampler = None if given.sampler == "default" else getattr(confide, given.sampler)(**json.loads(given.options))
+    if cell.categories and not given.undeclared and given.sampler in ("default", "scoring"):
+        sampler = confide.scoring(categories=cell.categories)  # as for a table, whose schema knows them
     if sampler is not None and not sampler.learns_noise_scale:
         model = getattr(confide.models, cell.kind.name)(cell.d, **settings, **cell.kind.parameters)
     asked = {} if given.chains is None else {"chains": given.chains}
@@ -184,6 +186,7 @@ def main():
     parser.add_argument("--options", default="{}", help="of the sampler, as JSON: '{\"draws\": 20}'")
     parser.add_argument("--chains", type=int)
     parser.add_argument("--noise-known", action="store_true", help="give the noise scale of a linear model to the fit")
+    parser.add_argument("--undeclared", action="store_true", help="leave out that levels add up to the constant")
     parser.add_argument("--grid", choices=["monotone"], help="epsilons from .25 to 64, and whether the error falls")
     parser.add_argument("--json", type=Path, help="write everything that was found to this file")
     given, cell, epsilons = ideal.parse(parser)

@@ -90,8 +90,9 @@ def measure(line, options, datasets, folder):
     own = {key: value for key, value in options.items() if key != "datasets"}
     cell = ideal.Cell(**{"family": "logistic", "prior_scale": 0.5 if counts else 1.0} | own)
     given = SimpleNamespace(
-        seed=SEED, delta=DELTA, neighbours="add-remove", sampler="default", options="{}", chains=None, noise_known=False
+        seed=SEED, delta=DELTA, neighbours="add-remove", sampler="default", options="{}", chains=None
     )
+    given.noise_known = given.undeclared = False
     runs = {epsilon: [] for epsilon in EPSILONS}
     start = time.time()
     for index in range(datasets):

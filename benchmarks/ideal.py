@@ -89,6 +89,13 @@ class Cell:
         return self.prior_scale * np.repeat([1.0] * self.d + [last], math.prod(self.kind.outputs))
 
     @property
+    def categories(self):
+        """Columns of each, as a model of a table knows them."""
+        if self.design != "onehot":
+            return []
+        return [list(range(first, min(first + LEVELS, self.d))) for first in range(0, self.d, LEVELS)]
+
+    @property
     def norm_bound(self):
         features = math.ceil(self.d / LEVELS) if self.design == "onehot" else self.d
         return self.scale * math.sqrt(features) if self.bound else None

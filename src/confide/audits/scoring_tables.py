@@ -114,12 +114,12 @@ def rebuild(posterior: Posterior, seed: int, generator: np.random.Generator) -> 
     marked = rebuilding.mark(model, tuple(np.zeros((1, *each.shape), each.kind) for each in shapes), generator).model
     crowd = rebuilding.in_places((_scale(rows[0], here, model), rows[1].astype(np.float32)), n)
     options = Options(draws=1, noise="secure" if summary.noise == "secure" else "default")
-    sampler = samplers.scoring(constant=summary.constant)
+    sampler = samplers.scoring(constant=summary.constant, categories=summary.categories)
     plan = scoring.make_plan(marked, crowd, budget, sampler, options, noise.as_key(seed))
     job = plan.job
     assert isinstance(job, ScoringJob)
     with jax.enable_x64(True):
-        questions = compile_questions(marked, job.unravel, here, job.rounding, crowd)
+        questions = compile_questions(marked, job.unravel, here, job.size, job.rounding, crowd)
         first = source(seed, "program", 0, summary.noise == "secure")
         asked, histograms = _listen(job, questions, crowd, first)
     releases = [*_of_scale(job.scale, histograms, here), *(_of_question(questions, each) for each in asked)]
@@ -203,7 +203,7 @@ def _octaves(scale: ScaleRelease, placed: Placed) -> np.ndarray:
 
 def _of_question(questions: Questions, question: Question) -> Release:
     matrix = question.kind == "information"
-    upper = np.triu_indices(questions.size)
+    upper = np.triu_indices(len(question.root))
     spread = question.deviation * np.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
 
     def answer(placed: Placed, key: Any) -> np.ndarray:

@@ -126,6 +126,16 @@ class Schema:
     norm_bound: float | None = None
     decimal: Literal[".", ","] = "."
 
+    @property
+    def categories(self) -> tuple[tuple[int, ...], ...]:
+        """The features of each categorical column, by their numbers: in every record one of them is 1."""
+        found, first = [], 0
+        for column in self.inputs:
+            if column.kind == "categorical":
+                found.append(tuple(range(first, first + len(column.features))))
+            first += len(column.features)
+        return tuple(found)
+
     def __post_init__(self) -> None:
         validation.one_of((".", ","), decimal=self.decimal)
         object.__setattr__(self, "missing_values", _words("missing_values", self.missing_values))

@@ -21,6 +21,7 @@ from confide.inference.moments import Shrunk
 from confide.models.family import Family
 
 FLOOR = 0.05  # eigenvalue of the second moments below which a direction is whitened no further, over their mean
+LEAST_CONSTANT = 1e-3  # square of a constant column whose size is not known, over that of a row
 LARGEST_MISFIT = 0.25  # of the information as a whole
 LARGEST_BEND = 0.5  # of its directions, over the root of the number of parameters
 
@@ -51,7 +52,7 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
         np.ravel(here.family.information_weight(scores, np.asarray(here.threshold), here.typical))[0]
     )
     variance = (deviation / unit) ** 2
-    shrunk = moments.shrink(noisy / unit, variance, here.norm**2, here.constant)
+    shrunk = _shrink(here, noisy / unit, variance)
     values, vectors = moments.floor_eigenvalues(shrunk.second, FLOOR)
     raised = values + math.sqrt(float(np.max(np.sum(shrunk.variances, axis=1))))
     root = moments.rebuild(here.norm / here.clip / np.sqrt(raised * np.sum(values / raised)), vectors)
@@ -59,6 +60,20 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
     if here.constant is not None:
         second = second / second[here.constant, here.constant]
     return Geometry(root, Shrunk(second, shrunk.variances))
+
+
+def _shrink(here: Frame, noisy: np.ndarray, variance: float) -> Shrunk:
+    """Where rows have a space, by the columns as they are: their moments have a structure that others have not."""
+    space = here.space
+    if space is None:
+        return moments.shrink(noisy, variance, here.norm**2, here.constant)
+    whole = space.keep_structure(space.outward @ noisy @ space.outward.T)
+    unit, norm = 1.0, here.norm**2 + space.shortened
+    if here.constant is None and space.constant is not None:  # it is the same for all, and not known
+        unit = float(np.clip(whole[space.constant, space.constant], LEAST_CONSTANT * norm, norm))
+    found = moments.shrink(whole / unit, variance / unit**2, norm / unit, space.constant)
+    squares = unit**2 * space.inward**2
+    return Shrunk(unit * space.inward.T @ found.second @ space.inward, squares.T @ found.variances @ space.inward**2)
 
 
 def rows_of(here: Frame, second: np.ndarray) -> Rows:

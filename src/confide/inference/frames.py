@@ -9,6 +9,7 @@ import numpy as np
 
 from confide.inference import expected_scores
 from confide.inference.expected_scores import Tables
+from confide.inference.row_spaces import RowSpace
 from confide.mechanism.scale import REACH, Scale, typical_information
 from confide.models.family import Family
 from confide.models.priors import WIDE
@@ -29,6 +30,7 @@ class Frame(NamedTuple):
     seen: bool  # whether the scale is: else nothing that follows tells anything, and draws are the prior's
     start: np.ndarray
     wide: bool = False  # whether the intercept, which comes first, has a prior of its own
+    space: RowSpace | None = None  # of the rows, in whose coordinates everything else is
 
     @property
     def outputs(self) -> int:
@@ -39,8 +41,10 @@ class Frame(NamedTuple):
     def prior_scales(self) -> np.ndarray:
         """Of every parameter."""
         found = np.full(self.start.size, self.prior_scale)
-        if self.wide:
-            found[: self.outputs] *= WIDE
+        first = WIDE**2 if self.wide else 1.0
+        if self.space is not None:
+            first += self.space.shortened
+        found[: self.outputs] *= math.sqrt(first)
         return found
 
     @property
@@ -71,10 +75,16 @@ def frame(
     prior: tuple[float, bool],
     scale: Scale,
     mu: float,
+    space: RowSpace | None = None,
 ) -> Frame:
     """At the scale that was bought. `shape` is the length of a row and the number of parameters, `prior` its scale and
-    whether it is wider for the intercept; mu is what one record may reveal by all scores."""
+    whether it is wider for the intercept; mu is what one record may reveal by all scores. In coordinates of the space
+    the constant comes first."""
     (rows, size), (prior_scale, wide) = shape, prior
+    if space is not None:
+        size, rows = size // rows * space.size, space.size
+        norm = math.sqrt(max(scale.norm**2 - space.shortened, 0.05 * scale.norm**2))
+        scale, constant = scale._replace(norm=norm), None if constant is None else 0
     typical = typical_information(family, scale) if family.unknown_information else family.usual_residual**2
     length = CLIP
     if not family.deep_clip:
@@ -84,7 +94,7 @@ def frame(
     start = np.zeros(size)
     if family.unknown_information and constant is not None:
         start[constant] = math.log(max(scale.outcome, 0.05))
-    return Frame(family, number, constant, prior_scale, scale.norm, clip, typical, scale.seen, start, wide)
+    return Frame(family, number, constant, prior_scale, scale.norm, clip, typical, scale.seen, start, wide, space)
 
 
 def expand(root: np.ndarray, size: int) -> np.ndarray:

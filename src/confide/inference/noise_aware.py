@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from confide.inference import expected_scores, hamiltonian
 from confide.inference.expected_scores import Array, Places, Rows, Tables
@@ -130,6 +131,7 @@ def sample(
     log_prior: Callable[[Array], Array],
     told: Told,
     rows: Rows,
+    wide: Array,
     middle: tuple[Array, Array],
     key: Array,
     chains: int,
@@ -137,11 +139,20 @@ def sample(
 ) -> tuple[Array, Array]:
     """Draws of phi, (draws, chains, parameters), and the share of moves that were accepted.
 
+    Coefficients are phi times `wide`; the likelihood knows the first ones of phi, and the prior all coefficients.
     `middle` is the mode and a root of its covariance, in whose coordinates chains move.
     """
-    places = look(family, told, rows)
+    places, known = look(family, told, rows), told.mean.shape[0]
 
     def density(phi: Array, _: Array) -> Array:
-        return log_likelihood(family, told, rows, places, phi) + log_prior(through(told.root, phi))
+        return log_likelihood(family, told, rows, places, phi[:known]) + log_prior(phi @ wide)
 
     return hamiltonian.sample(density, jnp.zeros(chains), middle, key, draws)
+
+
+def widen(told: Told, wide: Array, scales: Array, middle: Array, spread: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Mode and covariance of all coordinates, of which the likelihood knows the first ones alone."""
+    known, size = len(middle), len(wide)
+    precision = (wide / scales**2) @ wide.T
+    precision[:known, :known] += np.linalg.inv(spread) - told.precision
+    return np.concatenate([middle, np.zeros(size - known)]), np.linalg.inv(precision)

@@ -89,11 +89,13 @@ def compile_questions(
     model: Model,
     unravel: Callable[[Any], Any],
     here: Frame,
+    size: int,
     rounding: Rounding,
     records: Records,
     planted: Planted | None = None,
 ) -> Questions:
-    """For tables like these records; `planted` are the canaries that whole tables have among them."""
+    """For tables like these records, and a model of so many parameters; `planted` are the canaries that whole tables
+    have among them."""
     own = _sum(model, unravel, records.places)
     wide, observers = own, Observers()
     if planted is not None:  # sums are asked for in units of the clip, and the root is 1 along the canaries
@@ -115,7 +117,7 @@ def compile_questions(
     return Questions(
         frame=here,
         rounding=rounding,
-        size=len(here.start),
+        size=size,
         planted=planted,
         score=score,
         information=information,

@@ -14,13 +14,14 @@ import numpy as np
 from confide.inference import designs, frames, hamiltonian, noise_aware, scoring
 from confide.inference.frames import Frame
 from confide.inference.release_terms import Drawn, Terms, draws_key
+from confide.inference.row_spaces import row_space
 from confide.inference.scoring import Answers
 from confide.models import families
 from confide.models.priors import WIDE
 from confide.privacy import events
 from confide.validation import Refused
 
-FORMAT = 2  # 1: draws were made otherwise
+FORMAT = 3  # 1, 2: draws were made otherwise
 TRIED = 60  # moves before the middle of a prior of one's own is known
 ARRAYS = ("start", "first_information", "positions", "sums", "noise", "last_information")
 
@@ -83,6 +84,9 @@ class Release:
     key: int  # of the draws: public
     prior: str = "gaussian"  # of PRIORS, or OWN
     made_by: int = FORMAT  # the format whose draws these are
+    categories: tuple[tuple[int, ...], ...] = ()  # places that add up to the constant: then all is in coordinates of
+    width: int | None = None  # `row_spaces.row_space`, of rows of this length
+    place: int | None = None  # of the constant among them
 
     @property
     def frame(self) -> Frame:
@@ -99,6 +103,7 @@ class Release:
             self.seen,
             self.start,
             self.prior == "wide_intercept",
+            row_space(self.width, self.place, self.categories) if self.width is not None else None,
         )
 
     def terms(self) -> Terms:
@@ -118,11 +123,12 @@ class Release:
             **{name: value for name, value in asdict(self).items() if name != "made_by"},
             **held,
             "information_noise": list(self.information_noise),
+            "categories": [list(each) for each in self.categories],
         }
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Release:
-        if record["format"] not in (1, FORMAT):
+        if record["format"] not in (1, 2, FORMAT):
             raise ValueError(f"its release has format {record['format']}, this version reads {FORMAT}")
         fields = {name: value for name, value in record.items() if name != "format"}
         arrays = {name: np.array(fields[name], np.float64) for name in ARRAYS}
@@ -139,6 +145,7 @@ class Release:
             **arrays,
             "made_by": record["format"],
             "information_noise": tuple(fields["information_noise"]),
+            "categories": tuple(tuple(each) for each in fields.get("categories", ())),
         }
         return cls(**known)
 
@@ -166,12 +173,23 @@ class Release:
         end = (self.last_information, self.information_noise[1])
         rows, doubts = designs.correct(here, found, end, middle)
         told, middle, spread = scoring.locate(here, found.root, rows, answers, middle, doubts)
+        if here.space is not None:
+            wide = here.space.complete(found.root, here.outputs).T
+            middle, spread = noise_aware.widen(told, wide, self.scales(), middle, spread)
         spread = np.linalg.cholesky(spread)
         first, second = jax.random.split(jax.random.key(self.key))
         chains = min(noise_aware.CHAINS, draws)
-        sample = partial(noise_aware.sample, here.family, log_prior, told, rows)
+        sample = partial(noise_aware.sample, here.family, log_prior, told, rows, wide)
         if not isinstance(log_prior, NormalPrior):  # whose middle and spread are known by sampling it alone
             tried, _ = sample((middle, spread), first, chains, TRIED)
-            middle, spread = hamiltonian.measure(np.asarray(tried)[TRIED // 2 :].reshape(-1, len(self.start)))
+            middle, spread = hamiltonian.measure(np.asarray(tried)[TRIED // 2 :].reshape(-1, len(wide)))
         drawn, _ = sample((middle, spread), second, chains, -(-draws // chains))
-        return (np.asarray(drawn).reshape(-1, len(self.start)) @ wide)[:draws]
+        return (np.asarray(drawn).reshape(-1, len(wide)) @ wide)[:draws]
+
+    def scales(self) -> np.ndarray:
+        """Of the prior, for all coefficients."""
+        outputs = self.frame.outputs
+        found = np.full((self.width or len(self.start) // outputs) * outputs, self.prior_scale)
+        if self.prior == "wide_intercept":
+            found[:outputs] *= WIDE
+        return found

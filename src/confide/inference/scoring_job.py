@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,10 @@ from confide.inference.checkpoints import Checkpoint
 from confide.inference.designs import Geometry
 from confide.inference.frames import Frame
 from confide.inference.loop import use_compilation_cache
-from confide.inference.questions import NOTHING_TOLD, Question, Questions, Table, compile_questions
+from confide.inference.questions import NOTHING_TOLD, Answer, Question, Questions, Table, compile_questions
 from confide.inference.release import Release
 from confide.inference.release_terms import draws_key
+from confide.inference.row_spaces import RowSpace, row_space
 from confide.inference.scoring import Answers
 from confide.mechanism import noise
 from confide.mechanism.canaries import Planted
@@ -62,6 +64,7 @@ class ScoringJob:
     size: int  # parameters
     number: int  # of records, as declared
     constant: int | None  # place of the parameter whose column is 1 in all rows
+    categories: tuple[tuple[int, ...], ...]  # places whose columns add up to it
     draws: int
     planted: Planted | None = None  # canaries, where the data that it is run on have some
     release: Release | None = None  # once it has run
@@ -73,6 +76,11 @@ class ScoringJob:
     def rows(self) -> int:
         """Length of a row with its constant: a matrix of parameters has a column for each score."""
         return self.size // math.prod(self.family.outputs)
+
+    @cached_property
+    def space(self) -> RowSpace | None:
+        """Where rows are known not to be everywhere."""
+        return row_space(self.rows, self.constant, self.categories)
 
     @property
     def steps(self) -> int:
@@ -88,10 +96,12 @@ class ScoringJob:
 
     def digest(self) -> str:
         told = (self.scale, self.multipliers.tolist(), self.draws, scoring.constants())
+        told = (*told, self.categories) if self.categories else told
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
-        square, several = (self.rows, self.rows), (self.steps, self.size)
+        rows = self.rows if self.space is None else self.space.size
+        square, several = (rows, rows), (self.steps, self.size // self.rows * rows)
         told = () if self.planted is None else (np.zeros((4, self.planted.count)),)
         return [np.zeros(3), np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square), *told]
 
@@ -124,7 +134,9 @@ class ScoringJob:
             keep(done, state)
         here = self._frame(Scale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2])))
         with jax.enable_x64(True):
-            questions = compile_questions(self.model, self.unravel, here, self.rounding, records, self.planted)
+            questions = compile_questions(
+                self.model, self.unravel, here, self.size, self.rounding, records, self.planted
+            )
             state = self.ask(questions, questions.prepare(records, whole), key, state, done, keep)
         self.release = self._told(here, state)
         if self.planted is not None:
@@ -135,7 +147,7 @@ class ScoringJob:
         settings = self.model.settings or {}
         prior_scale = float(settings.get("prior_scale", 1.0))
         prior, shape = (prior_scale, self.prior == "wide_intercept"), (self.rows, self.size)
-        return frames.frame(self.family, self.number, shape, self.constant, prior, scale, self.mu)
+        return frames.frame(self.family, self.number, shape, self.constant, prior, scale, self.mu, self.space)
 
     def ask(
         self,
@@ -152,17 +164,17 @@ class ScoringJob:
 
         def information(number: int, position: np.ndarray, root: np.ndarray) -> np.ndarray:
             asked = Question("information", number, position, root, here.information_bound, spread[number])
-            return questions.ask(table, asked, key).noisy
+            return self._ask(questions, table, asked, key, NOTHING_TOLD).noisy
 
         if done == 1:
-            state = state._replace(first=information(0, here.start, np.eye(self.rows) / here.clip))
+            state = state._replace(first=information(0, here.start, np.eye(len(state.first)) / here.clip))
             keep(2, state)
         found = designs.geometry(here, state.first, spread[0])
-        wide = frames.expand(found.root, self.size)
+        wide = frames.expand(found.root, here.start.size)
         for t in range(max(done - 2, 0), self.steps):
             position = self._next(here, found, state, t)
             asked = Question("noise", t, wide @ position, found.root, 1.0, self.multipliers[t])
-            state.sums[t], statistics = questions.ask(table, asked, key, state.statistics)
+            state.sums[t], statistics = self._ask(questions, table, asked, key, state.statistics)
             state.positions[t] = position
             state = state._replace(statistics=statistics)
             keep(t + 3, state)
@@ -172,9 +184,17 @@ class ScoringJob:
             keep(self.steps + 3, state)
         return state
 
+    def _ask(self, questions: Questions, table: Table, asked: Question, key: Any, statistics: np.ndarray) -> Answer:
+        """A question in coordinates of the rows' space."""
+        if (space := self.space) is None:
+            return questions.ask(table, asked, key, statistics)
+        asked = asked._replace(position=space.lift(asked.position), root=space.see(asked.root))
+        noisy, statistics = questions.ask(table, asked, key, statistics)
+        return Answer(space.reduce_matrix(noisy) if noisy.ndim == 2 else space.reduce_sum(noisy), statistics)
+
     def _next(self, here: Frame, found: Geometry, state: State, t: int) -> np.ndarray:
         if t == 0:
-            return np.linalg.solve(frames.expand(found.root, self.size), here.start)
+            return np.linalg.solve(frames.expand(found.root, here.start.size), here.start)
         waiting = np.where(np.arange(self.steps) < t, np.square(self.multipliers), 1e300)
         answers = Answers(state.positions, state.sums, waiting)
         rows = designs.rows_of(here, found.shrunk.second)
@@ -197,9 +217,12 @@ class ScoringJob:
             first_information=state.first,
             last_information=state.last,
             information_noise=(float(spread[0]), float(spread[1])),
-            positions=state.positions @ frames.expand(found.root, self.size),
+            positions=state.positions @ frames.expand(found.root, here.start.size),
             sums=state.sums,
             noise=self.multipliers,
             key=draws_key(state.sums),
             prior=self.prior,
+            width=self.rows,
+            categories=self.categories,
+            place=self.constant,
         )

@@ -12,6 +12,7 @@ Formal guarantee: every sum is the Gaussian mechanism on all records, and everyt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,29 +32,53 @@ class Scoring(Sampler):
 
     draws: int = DRAWS
     constant: int | None = None
+    categories: tuple[tuple[int, ...], ...] = ()
 
     kind = "scoring"
     learns_noise_scale = True
     remedy = "raise the budget"
 
     def to_json(self) -> dict[str, Any]:
-        return {"sampler": self.name} | ({} if self.constant is None else {"constant": self.constant})
+        told: dict[str, Any] = {} if self.constant is None else {"constant": self.constant}
+        told |= {"categories": [list(each) for each in self.categories]} if self.categories else {}
+        return {"sampler": self.name} | told
 
 
-def scoring(draws: int = DRAWS, constant: int | None = None) -> Sampler:
+def scoring(draws: int = DRAWS, constant: int | None = None, categories: Sequence[Sequence[int]] = ()) -> Sampler:
     """Private Fisher scoring, for generalised linear models.
 
     Args:
         draws: independent draws of the posterior given what was released; they cost nothing more.
         constant: the column of X that is 1 for every record, where the model has no intercept of its own: -1 for the
             last one. It is public, and no record is looked at for it.
+        categories: the columns of each category, as [[0, 1, 2], [5, 6]]: in every record one of them is 1, and the
+            others are 0. (Or as much as a column is in all records, which then is a category by itself.) No record
+            tells what the levels of a category have in common apart from the constant, and draws then know that.
+            Public as well.
 
     >>> scoring().to_json()
     {'sampler': 'scoring'}
     """
     if constant is not None and (isinstance(constant, bool) or not isinstance(constant, int)):
         raise Refused(f"constant = {constant!r} is no column: give its number, or leave it out")
-    return Scoring(name="scoring", build=_by_questions, draws=validation.count(draws=draws), constant=constant)
+    groups = check_categories(categories)
+    drawn = validation.count(draws=draws)
+    return Scoring(name="scoring", build=_by_questions, draws=drawn, constant=constant, categories=groups)
+
+
+def check_categories(given: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    try:
+        groups = tuple(tuple(each) for each in given)
+    except TypeError:
+        raise Refused(
+            "categories is no list of lists: give the columns of each category, as [[0, 1, 2], [5, 6]]"
+        ) from None
+    columns = [column for each in groups for column in each]
+    if not all(groups) or not all(type(column) is int for column in columns):
+        raise Refused("categories has something that is no column: give their numbers, as [[0, 1, 2], [5, 6]]")
+    if len(set(columns)) < len(columns):
+        raise Refused("categories names a column twice: one belongs to one category at most")
+    return groups
 
 
 def _by_questions(sampler: Sampler, parameters: MechanismParameters, step_sizes: np.ndarray) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -179,8 +180,10 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
         model = replace_bound(model, described.bound)
     elif clip is None and name not in ASKING:
         clip = plans.bounded_clip(model, budget, records, described.bound, request.chains)
-    constant = -1 if isinstance(described, Schema) else None  # of images the model has its own
-    return Choice(model, _build_sampler(name, request, constant), clip)
+    known: dict[str, Any] = {}  # of images the model has its own constant
+    if isinstance(described, Schema):
+        known = {"constant": -1, "categories": described.categories}
+    return Choice(model, _build_sampler(name, request, known), clip)
 
 
 def replace_bound(model: Model, bound: float) -> Model:
@@ -201,14 +204,14 @@ def affordable_scale(mu: float, bound: float) -> float:
     return min(1.0, max(1.0, 2 * mu) / bound)
 
 
-def _build_sampler(name: str, request: Request, constant: int | None = None) -> samplers.Sampler:
+def _build_sampler(name: str, request: Request, known: Mapping[str, Any] | None = None) -> samplers.Sampler:
     heat: Any = {} if request.temperature is None else {"temperature": request.temperature}
     if name == "langevin":
         return samplers.langevin(request.draws or 1, **heat)
     if name in (*ASKING, "ops", "hybrid", "wang2015_sgld", *samplers.DESCENTS) and heat:
         raise Refused(f"--temperature does not go with the sampler {name}: leave it out, or choose --sampler sgld")
     if name == "scoring":
-        return samplers.scoring(constant=constant)
+        return samplers.scoring(**(known or {}))
     if name == "sufficient-statistics":
         return samplers.sufficient_statistics()
     if name == "ops":

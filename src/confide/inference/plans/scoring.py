@@ -111,6 +111,7 @@ def _plan(
         size=size,
         number=n,
         constant=_constant(model, sampler.constant),
+        categories=_categories(model, sampler.categories, sampler.constant),
         draws=validation.count(draws=sampler.draws if options.draws is None else options.draws),
         planted=planted,
     )
@@ -172,6 +173,18 @@ def _constant(model: Model, given: int | None) -> int | None:
     if not -columns <= given < columns:
         raise Refused(f"constant = {given} is none of the {columns} columns: count from 0, or from the end with -1")
     return given % columns
+
+
+def _categories(model: Model, given: tuple[tuple[int, ...], ...], constant: int | None) -> tuple[tuple[int, ...], ...]:
+    """Their places among the parameters, of one score."""
+    linear, columns = model.linear, (model.settings or {}).get("dimension")
+    assert linear is not None
+    listed = [column for each in given for column in each]
+    if columns is not None and any(not 0 <= column < columns for column in listed):
+        raise Refused(f"categories names a column that is none of the {columns}: count from 0")
+    if constant is not None and columns is not None and constant % columns in listed:
+        raise Refused(f"categories holds the constant, column {constant % columns}: leave it out there")
+    return tuple(tuple(column + linear.intercept for column in each) for each in given)
 
 
 def _check_sizes(family: Family, size: int, records: Records, secure: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from confide.inference.summaries.runs import RunSummary
@@ -21,6 +21,7 @@ class ScoringSummary(RunSummary):
     information_multipliers: list[float]
     scale: Mapping[str, Any]
     constant: int | None = None  # column that is 1 for every record
+    categories: list[list[int]] = field(default_factory=list)  # columns that add up to it
     clipping: str = "weighted"
     clip: float | None = None  # once it is known
 
@@ -45,7 +46,7 @@ class ScoringSummary(RunSummary):
             f"The budget was spent on {self.steps} noisy sums of bounded scores and two of the records' information. "
             "The draws are independent draws of the posterior given these, so that they know of the noise: intervals "
             "are as wide as it makes them.",
-            "Approximations: rows are taken as normal with the moments that the released information tells, the "
-            "information is drawn from its own release, and the spread of scores is the model's. Where the model is "
-            "wrong, intervals are about the coefficients at which the mean bounded score is zero.",
+            "Approximations: rows are taken as normal with the moments that the released information tells, what its "
+            "noise leaves open of them is added to the noise of the sums, and the spread of scores is the model's. "
+            "Where the model is wrong, intervals are about the coefficients at which the mean bounded score is zero.",
         ]

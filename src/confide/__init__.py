@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from confide.inference import baselines as baselines
     from confide.inference.fitting import fit, sample
     from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
+    from confide.inference.rehearsal import Rehearsal, rehearse
     from confide.models import features as features
     from confide.models.inputs import outside
     from confide.privacy import accountants as accountants
@@ -118,6 +119,7 @@ _HOMES = {
     "sgnht sufficient_statistics wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
+    "inference.rehearsal": "Rehearsal rehearse",
     "audits.bounds": "audit_epsilon",
     "audits.leakage": "Leakage leakage_test",
     "audits.planted": "audit",
@@ -147,6 +149,7 @@ __all__ = [
     "PrivatePoissonRegression",
     "PrivateSoftmaxClassifier",
     "Refused",
+    "Rehearsal",
     "Sampler",
     "SpendsBudgetWarning",
     "SpreadWarning",
@@ -176,6 +179,7 @@ __all__ = [
     "outside",
     "plan",
     "psgld",
+    "rehearse",
     "sample",
     "scoring",
     "sgfs",

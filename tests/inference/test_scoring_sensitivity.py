@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from confide.inference import designs, frames
+from confide.inference import designs, frames, row_spaces
 from confide.inference.questions import NOTHING_TOLD, Question, compile_questions
 from confide.mechanism import canaries, noise, scale
 from confide.mechanism.information import entries
@@ -51,16 +51,23 @@ def compiled(name, rounding, planted=False):
     records = Records((np.zeros((PLACES, D), np.float32), np.zeros(PLACES, np.float32)), np.ones(PLACES, bool), 7)
     test = canaries.plant(model, records, 30, D + 1, "add-remove") if planted else None
     with jax.enable_x64(True):
-        return here, compile_questions(model, lambda flat: flat, here, ROUNDINGS[rounding], records, test), test
+        return (
+            here,
+            compile_questions(model, lambda flat: flat, here, here.start.size, ROUNDINGS[rounding], records, test),
+            test,
+        )
 
 
 def root_of(here, seed):
-    """What whitens a matrix that is all noise, none, or of directions that are thousands of times apart."""
+    """What whitens a matrix that is all noise, none, or of directions that are thousands of times apart; of every
+    second one what rows are seen through that are thought to be levels of one category, which they are not."""
     rng = np.random.default_rng(seed)
     spread = 10.0 ** rng.uniform(-4, 1, D + 1)
     basis = np.linalg.qr(rng.normal(size=(D + 1, D + 1)))[0]
     first = here.number * here.information_bound * (basis * spread) @ basis.T
-    return designs.geometry(here, first, float(rng.choice([1e-6, 1.0, 1e3]))).root
+    root = designs.geometry(here, first, float(rng.choice([1e-6, 1.0, 1e3]))).root
+    space = row_spaces.row_space(D + 1, 0, (tuple(range(1, D + 1)),))
+    return space.see(root[: space.size, : space.size]) if seed % 2 else root
 
 
 def spread_over_scores(here, position):

@@ -22,6 +22,16 @@ current: ContextVar[Request | None] = ContextVar("canaries", default=None)
 
 
 @contextmanager
+def none() -> Iterator[None]:
+    """Whatever is fitted inside has no canaries."""
+    token = current.set(None)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+@contextmanager
 def request(count: int) -> Iterator[list[Any]]:
     """Whatever is fitted inside, in this thread, has so many canaries; the posteriors are in the list."""
     made = Request(check_count(count), [])

@@ -83,6 +83,10 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     purchase = _purchase(options, plan, table, planted, key.given)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
+    if rehearsals := getattr(sampler, "rehearsals", 0):
+        from confide.inference import rehearsal  # which fits
+
+        posterior = rehearsal.calibrate(posterior, rehearsals)
     if request is not None:
         request.posteriors.append(posterior)
     return posterior

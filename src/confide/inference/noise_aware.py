@@ -129,11 +129,11 @@ def find_mode(family: Family, told: Told, rows: Rows, phi: Array, steps: int) ->
 def sample(
     family: Family,
     log_prior: Callable[[Array], Array],
-    told: Told,
-    rows: Rows,
+    told: tuple[Told, Rows],
     wide: Array,
     middle: tuple[Array, Array],
     key: Array,
+    *,
     chains: int,
     draws: int,
 ) -> tuple[Array, Array]:
@@ -142,10 +142,11 @@ def sample(
     Coefficients are phi times `wide`; the likelihood knows the first ones of phi, and the prior all coefficients.
     `middle` is the mode and a root of its covariance, in whose coordinates chains move.
     """
-    places, known = look(family, told, rows), told.mean.shape[0]
+    (likelihood, rows), known = told, told[0].mean.shape[0]
+    places = look(family, likelihood, rows)
 
     def density(phi: Array, _: Array) -> Array:
-        return log_likelihood(family, told, rows, places, phi[:known]) + log_prior(phi @ wide)
+        return log_likelihood(family, likelihood, rows, places, phi[:known]) + log_prior(phi @ wide)
 
     return hamiltonian.sample(density, jnp.zeros(chains), middle, key, draws)
 

@@ -159,12 +159,12 @@ class Posterior:
         elif model.simulate is not None:
             keys = jax.random.split(jax.random.key(key), self.chains * self.size)
             simulate = model.simulate
-            return self._quantiles(lambda p, rows: simulate(p[0], p[1], rows), (keys, self._flat()), x, levels)
+            return self._quantiles(lambda p, rows: simulate(p[0], p[1], rows), (keys, self.flatten()), x, levels)
         else:
             function = None
         if function is None:
             raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
-        return self._quantiles(function, self._flat(), x, levels)
+        return self._quantiles(function, self.flatten(), x, levels)
 
     def noise_aware(self, draws: int = 2000, key: int = 0) -> Posterior:
         """Draws that know of the noise of the run, made of its trace at no further cost: no record is looked at.
@@ -246,7 +246,7 @@ class Posterior:
             )
         return self.model
 
-    def _flat(self) -> Any:
+    def flatten(self) -> Any:
         """Draws of all chains along one axis."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), self.draws)
 
@@ -282,7 +282,7 @@ class Posterior:
 
             return jax.lax.fori_loop(1, count, more, predict(first, rows)) / count
 
-        return np.asarray(mean(self._flat(), jnp.asarray(rows)))
+        return np.asarray(mean(self.flatten(), jnp.asarray(rows)))
 
     def _quantiles(self, function: Any, draws: Any, x: Any, levels: np.ndarray) -> np.ndarray:
         rows = self._rows(x)

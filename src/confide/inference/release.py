@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from confide.inference import designs, frames, hamiltonian, noise_aware, scoring
+from confide.inference.expected_scores import Rows
 from confide.inference.frames import Frame
-from confide.inference.release_terms import Drawn, Terms, draws_key
+from confide.inference.moments import Moments
+from confide.inference.noise_aware import Told
+from confide.inference.release_terms import Drawn, Terms, draws_key, spread_out
 from confide.inference.row_spaces import row_space
 from confide.inference.scoring import Answers
 from confide.models import families
@@ -62,6 +65,16 @@ def find_prior(name: str, scale: float, outputs: int = 1) -> Callable[[jax.Array
     return NormalPrior(scale) if name == "gaussian" else NormalPrior(scale, outputs, WIDE * scale)
 
 
+class Concluded(NamedTuple):
+    """What is concluded from a release before anything is drawn."""
+
+    root: np.ndarray
+    rows: Rows
+    told: Told
+    middle: np.ndarray  # the mode
+    spread: np.ndarray  # and its covariance
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
     """Numbers in units of the clip: rows through the root are in such units, and so are sums and their noise."""
@@ -87,6 +100,7 @@ class Release:
     categories: tuple[tuple[int, ...], ...] = ()  # places that add up to the constant: then all is in coordinates of
     width: int | None = None  # `row_spaces.row_space`, of rows of this length
     place: int | None = None  # of the constant among them
+    inflation: float = 1.0  # how much further from their mean draws are than the likelihood says
 
     @property
     def frame(self) -> Frame:
@@ -155,13 +169,23 @@ class Release:
         Another prior may be given. It has to be where the run had one of its own, which is a function, and not stored.
         """
         with jax.enable_x64(True):
-            return self._draw(draws, log_prior or find_prior(self.prior, self.prior_scale, self.frame.outputs))
+            found = self._draw(draws, log_prior or find_prior(self.prior, self.prior_scale, self.frame.outputs))
+        return spread_out(found, self.inflation)
 
     def make(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> Drawn:
         """The same as they are stored."""
         return Drawn(self.draw(draws, log_prior).astype(np.float32)[None])
 
-    def _draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+    def row_moments(self) -> Moments:
+        """Mean and covariance of rows with their constant, as far as informations tell."""
+        with jax.enable_x64(True):
+            rows = self._conclude().rows
+        mean, covariance = np.asarray(rows.mean), np.asarray(rows.covariance)
+        if (space := self.frame.space) is None:
+            return Moments(mean, covariance)
+        return Moments(space.outward @ mean, space.outward @ covariance @ space.outward.T)
+
+    def _conclude(self) -> Concluded:
         here = self.frame
         found = designs.geometry(here, self.first_information, self.information_noise[0])
         wide = frames.expand(found.root, self.start.size)
@@ -172,18 +196,23 @@ class Release:
         _, middle, _ = scoring.locate(here, found.root, rows, answers, inside[-1], doubts)
         end = (self.last_information, self.information_noise[1])
         rows, doubts = designs.correct(here, found, end, middle)
-        told, middle, spread = scoring.locate(here, found.root, rows, answers, middle, doubts)
+        return Concluded(found.root, rows, *scoring.locate(here, found.root, rows, answers, middle, doubts))
+
+    def _draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+        here = self.frame
+        root, rows, told, middle, spread = self._conclude()
+        wide = frames.expand(root, self.start.size)
         if here.space is not None:
-            wide = here.space.complete(found.root, here.outputs).T
+            wide = here.space.complete(root, here.outputs).T
             middle, spread = noise_aware.widen(told, wide, self.scales(), middle, spread)
         spread = np.linalg.cholesky(spread)
         first, second = jax.random.split(jax.random.key(self.key))
         chains = min(noise_aware.CHAINS, draws)
-        sample = partial(noise_aware.sample, here.family, log_prior, told, rows, wide)
+        sample = partial(noise_aware.sample, here.family, log_prior, (told, rows), wide)
         if not isinstance(log_prior, NormalPrior):  # whose middle and spread are known by sampling it alone
-            tried, _ = sample((middle, spread), first, chains, TRIED)
+            tried, _ = sample((middle, spread), first, chains=chains, draws=TRIED)
             middle, spread = hamiltonian.measure(np.asarray(tried)[TRIED // 2 :].reshape(-1, len(wide)))
-        drawn, _ = sample((middle, spread), second, chains, -(-draws // chains))
+        drawn, _ = sample((middle, spread), second, chains=chains, draws=-(-draws // chains))
         return (np.asarray(drawn).reshape(-1, len(wide)) @ wide)[:draws]
 
     def scales(self) -> np.ndarray:

@@ -30,17 +30,11 @@ def check(posterior: Posterior) -> str | None:
     terms = release.terms()
     _check_public(posterior, terms, release.key)
     _check_noise(posterior, terms)
-    model, examples = posterior.model, _examples(posterior.plan)
-    if model is None:
+    if posterior.model is None:
         return NOT_STORED
     if not terms.current:
         return EARLIER
-    _, unravel = unraveller(model, examples, jax.random.key(0))
-    log_prior = None if release.prior in PRIORS else lambda theta: model.log_prior(unravel(theta))
-    made = release.make(posterior.chains * posterior.size, log_prior)
-    expected = arrange_draws(model, examples, made.parameters)
-    if made.noise_scales is not None:
-        expected = expected | {"noise_scale": made.noise_scales}
+    expected = make_draws(posterior)
     if jax.tree.structure(expected) != jax.tree.structure(posterior.draws):
         raise _changed("it is of other parameters than its draws")
     pairs = list(zip(jax.tree.leaves(expected), jax.tree.leaves(posterior.draws), strict=True))
@@ -49,6 +43,18 @@ def check(posterior: Posterior) -> str | None:
     if not all(one.shape == other.shape and _near(one, other) for one, other in pairs):
         raise _changed("its draws are not those that it makes")
     return ROUNDED
+
+
+def make_draws(posterior: Posterior) -> Any:
+    """The draws that the release of a run makes, as many as there are, as its model reports them."""
+    model, release, examples = posterior.model, posterior.release, _examples(posterior.plan)
+    assert model is not None
+    assert release is not None
+    _, unravel = unraveller(model, examples, jax.random.key(0))
+    log_prior = None if release.prior in PRIORS else lambda theta: model.log_prior(unravel(theta))
+    made = release.make(posterior.chains * posterior.size, log_prior)
+    found = arrange_draws(model, examples, made.parameters)
+    return found if made.noise_scales is None else found | {"noise_scale": made.noise_scales}
 
 
 def _near(one: np.ndarray, other: np.ndarray) -> bool:

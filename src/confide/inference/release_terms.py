@@ -28,6 +28,12 @@ class Drawn(NamedTuple):
     noise_scales: np.ndarray | None = None  # (1, draws), where they are learnt
 
 
+def spread_out(draws: np.ndarray, factor: float) -> np.ndarray:
+    """Draws this many times as far from their mean."""
+    mean = draws.mean(axis=0)
+    return draws if factor == 1 else mean + factor * (draws - mean)
+
+
 def draws_key(released: np.ndarray) -> int:
     """What draws are made by: it follows from what is released, so that it is public, and no choice."""
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(released).tobytes()).digest()[:4], "little")

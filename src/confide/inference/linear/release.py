@@ -14,14 +14,15 @@ import numpy as np
 from confide.inference import hamiltonian
 from confide.inference.linear import likelihood, questions
 from confide.inference.linear.questions import Answers, Frame
+from confide.inference.moments import Moments
 from confide.inference.release import find_prior
-from confide.inference.release_terms import Drawn, Terms, draws_key
+from confide.inference.release_terms import Drawn, Terms, draws_key, spread_out
 from confide.mechanism.linear_sums import Cuts
 from confide.models.families import Gaussian
 from confide.privacy import events
 
 KIND = "learnt noise"
-FORMAT = 1
+FORMAT = 2  # 1: draws were made otherwise
 CHAINS = 40
 TRIED = 50  # moves before the middle of what is sampled is known
 ARRAYS = ("first_information", "positions", "scales", "sums", "noise", "last_information")
@@ -47,6 +48,8 @@ class LinearRelease:
     noise: np.ndarray  # standard deviation of each
     key: int  # of the draws: public
     prior: str = "gaussian"  # of `release.PRIORS`, or OWN
+    made_by: int = FORMAT  # the format whose draws these are
+    inflation: float = 1.0  # how much further from their mean draws of coefficients are than the likelihood says
 
     @property
     def frame(self) -> Frame:
@@ -61,16 +64,17 @@ class LinearRelease:
         }
         plan = {"records": self.records, "model": Gaussian.name, "cuts": list(self.cuts)}
         settings = {"prior_scale": self.prior_scale, "prior": self.prior, "noise_scale": None}
-        return Terms(plan, settings, noise, draws_key(self.sums))
+        return Terms(plan, settings, noise, draws_key(self.sums), self.made_by == FORMAT)
 
     def to_json(self) -> dict[str, Any]:
         held = {name: getattr(self, name).tolist() for name in ARRAYS}
         own = {"cuts": list(self.cuts), "information_noise": list(self.information_noise)}
-        return {"kind": KIND, "format": FORMAT, **asdict(self), **held, **own}
+        fields = {name: value for name, value in asdict(self).items() if name != "made_by"}
+        return {"kind": KIND, "format": self.made_by, **fields, **held, **own}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> LinearRelease:
-        if record["format"] != FORMAT:
+        if record["format"] not in (1, FORMAT):
             raise ValueError(f"its release has format {record['format']}, this version reads {FORMAT}")
         fields = {name: value for name, value in record.items() if name not in ("kind", "format")}
         arrays = {name: np.array(fields[name], np.float64) for name in ARRAYS}
@@ -87,13 +91,23 @@ class LinearRelease:
         if not all(np.all(np.isfinite(array)) for array in arrays.values()):
             raise ValueError("its release holds numbers that are not finite")
         pairs = {name: tuple(fields[name]) for name in ("cuts", "information_noise")}
-        known: dict[str, Any] = {**fields, **arrays, **pairs}
+        known: dict[str, Any] = {**fields, **arrays, **pairs, "made_by": record["format"]}
         return cls(**known)
 
     def draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> np.ndarray:
         """So many draws of the coefficients and, last, the noise scale, and the same ones every time; in double."""
         with jax.enable_x64(True):
-            return self._draw(draws, log_prior or find_prior(self.prior, self.prior_scale))
+            found = self._draw(draws, log_prior or find_prior(self.prior, self.prior_scale))
+        return np.column_stack([spread_out(found[:, :-1], self.inflation), found[:, -1]])
+
+    def row_moments(self) -> Moments:
+        """Mean and covariance of rows with their constant, as far as informations tell."""
+        here = self.frame
+        found = questions.geometry(here, self.first_information, self.information_noise[0])
+        end = (self.last_information, self.information_noise[1])
+        rows = questions.correct(here, found, end, np.random.default_rng(self.key), 1).mean
+        back = np.linalg.inv(found.root)
+        return Moments(back @ np.asarray(rows.mean), back @ np.asarray(rows.covariance) @ back)
 
     def make(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> Drawn:
         """The same as they are stored."""

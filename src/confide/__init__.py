@@ -45,9 +45,10 @@ if TYPE_CHECKING:
     from confide.audits.threshold import threshold_attack
     from confide.audits.verdicts import Audit
     from confide.inference import baselines as baselines
+    from confide.inference.bootstrap import rehearse
     from confide.inference.fitting import fit, sample
     from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
-    from confide.inference.rehearsal import Rehearsal, rehearse
+    from confide.inference.rehearsal import Rehearsal
     from confide.models import features as features
     from confide.models.inputs import outside
     from confide.privacy import accountants as accountants
@@ -119,7 +120,8 @@ _HOMES = {
     "sgnht sufficient_statistics wang2015_sgld",
     "inference.fitting": "fit sample",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
-    "inference.rehearsal": "Rehearsal rehearse",
+    "inference.rehearsal": "Rehearsal",
+    "inference.bootstrap": "rehearse",
     "audits.bounds": "audit_epsilon",
     "audits.leakage": "Leakage leakage_test",
     "audits.planted": "audit",

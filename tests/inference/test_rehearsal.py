@@ -62,7 +62,7 @@ def test_intervals_that_are_too_short_are_found_and_mended(monkeypatch, shrunk):
     monkeypatch.setattr(Release, "_draw", short)
     found = fit()
     seen = confide.rehearse(found, 40)
-    mended = rehearsal.calibrate(found, 40)
+    mended = rehearsal.calibrate(confide.fit, found, 40)
     assert mended.release.inflation == seen.inflation
     width = np.ptp(np.quantile(mended.draws["weights"][0], [0.05, 0.95], axis=0), axis=0)
     before = np.ptp(np.quantile(found.draws["weights"][0], [0.05, 0.95], axis=0), axis=0)
@@ -93,7 +93,7 @@ def test_coverage_of_calibrated_draws_over_fresh_datasets(monkeypatch):
     for seed in range(30):
         given, truth = data(600, 3, seed)
         plain = fit(given)
-        for calibrated, found in ((False, plain), (True, rehearsal.calibrate(plain, 15, seed))):
+        for calibrated, found in ((False, plain), (True, rehearsal.calibrate(confide.fit, plain, 15, seed))):
             every = np.column_stack([found.draws["weights"][0], found.draws["intercept"][0]])
             low, high = np.quantile(every, [0.05, 0.95], axis=0)
             inside[calibrated].append((low <= truth) & (truth <= high))
@@ -125,18 +125,16 @@ def test_other_families_are_rehearsed_too(name):
     assert 0.3 < seen.coverage <= 1
 
 
-def test_a_rehearsal_reads_no_record(monkeypatch):
+def test_a_rehearsal_reads_no_record():
     """The release is all that it has; records that were fitted are gone."""
     found = confide.Posterior(**fit().__dict__)
     given = []
-    run = rehearsal.fit
 
-    def spy(model, table, **more):
-        given.append(table[0])
-        return run(model, table, **more)
+    def spy(model, data, **more):
+        given.append(data[0])
+        return confide.fit(model, data, **more)
 
-    monkeypatch.setattr(rehearsal, "fit", spy)
-    confide.rehearse(found, 2)
+    rehearsal.rehearse_run(spy, found, 2, 0)
     known = {row.tobytes() for row in data()[0][0]}
     assert len(given) == 2
     assert not any(row.tobytes() in known for table in given for row in table)

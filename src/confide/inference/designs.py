@@ -34,6 +34,9 @@ class Geometry(NamedTuple):
 
     root: np.ndarray  # A, symmetric
     shrunk: Shrunk
+    rows: Rows  # their moments
+    basis: np.ndarray  # eigenvectors of the second moments in coordinates of the root, in which
+    spread: np.ndarray  # what is left open of them has entries of these variances
 
 
 class Doubt(NamedTuple):
@@ -59,7 +62,10 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
     second = moments.shrink_eigenvalues(shrunk.second, shrunk.variances)
     if here.constant is not None:
         second = second / second[here.constant, here.constant]
-    return Geometry(root, Shrunk(second, shrunk.variances))
+    _, basis = moments.decompose(root @ second @ root)
+    turned = np.square(basis.T @ root)
+    spread = turned @ shrunk.variances @ turned.T
+    return Geometry(root, Shrunk(second, shrunk.variances), rows_of(here, second), basis, spread)
 
 
 def _shrink(here: Frame, noisy: np.ndarray, variance: float) -> Shrunk:
@@ -83,15 +89,9 @@ def rows_of(here: Frame, second: np.ndarray) -> Rows:
 
 def first_doubt(here: Frame, found: Geometry, middle: np.ndarray) -> Doubt:
     """What the first information leaves open."""
-    root, rows = found.root, rows_of(here, found.shrunk.second)
-    level = float(mean_information(here.family, here.tables, rows, expand(root, middle.size) @ middle))
-    _, basis = moments.decompose(root @ found.shrunk.second @ root)
-    return Doubt((here.number * level) ** 2 * _spread_first(found, basis), basis)
-
-
-def _spread_first(found: Geometry, basis: np.ndarray) -> np.ndarray:
-    turned = np.square(basis.T @ found.root)
-    return turned @ found.shrunk.variances @ turned.T
+    theta = expand(found.root, middle.size) @ middle
+    level = float(mean_information(here.family, here.tables, found.rows, theta))
+    return Doubt((here.number * level) ** 2 * found.spread, found.basis)
 
 
 def halve(variances: np.ndarray) -> np.ndarray:
@@ -108,15 +108,14 @@ def correct(
     """
     root, (noisy, deviation) = found.root, end
     size, theta = len(root), expand(root, middle.size) @ middle
-    rows = rows_of(here, found.shrunk.second)
+    rows = found.rows
     level = float(mean_information(here.family, here.tables, rows, theta))
     whole = root @ np.asarray(information(here.family, here.tables, rows, theta)) @ root
     ratio = _shrunk_ratio(float(np.trace(noisy)) / here.number / float(np.trace(whole)), size, whole, here, deviation)
     second = root @ found.shrunk.second @ root
     rest = whole - level * second
     seen = (noisy / here.number / ratio - rest) / level
-    _, basis = moments.decompose(second)
-    before = _spread_first(found, basis)
+    basis, before = found.basis, found.spread
     after = halve(np.full((size, size), (deviation / here.number / level / ratio) ** 2))
     share = before / (before + after)
     centre = basis.T @ second @ basis

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import canary_requests, checkpoints, loop, plans
+from confide.inference import canary_requests, checkpoints, loop, plans, rehearsal
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, Options, takes
 from confide.inference.plans import Plan, estimates, scoring, stochastic
@@ -84,9 +84,7 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
     if rehearsals := getattr(sampler, "rehearsals", 0):
-        from confide.inference import rehearsal  # which fits
-
-        posterior = rehearsal.calibrate(posterior, rehearsals)
+        posterior = rehearsal.calibrate(fit, posterior, rehearsals)
     if request is not None:
         request.posteriors.append(posterior)
     return posterior

@@ -17,6 +17,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,6 @@ from jax.flatten_util import ravel_pytree
 
 from confide import samplers, validation
 from confide.inference import canary_requests, release_check, summaries
-from confide.inference.fitting import fit
 from confide.inference.linear.release import LinearRelease
 from confide.inference.posterior import Posterior
 from confide.inference.release import Release
@@ -36,6 +36,7 @@ from confide.privacy.budget import Budget
 from confide.samplers import Sampler
 from confide.validation import Refused
 
+Fit = Callable[..., Posterior]  # `confide.fit`
 DRAWS = 1000  # of each fit: their quantiles are the ends of intervals
 FRESH = 500  # rows that outcomes are predicted for
 PROBABILITY = 0.9
@@ -111,14 +112,8 @@ class Rehearsal:
         }
 
 
-def rehearse(posterior: Posterior, datasets: int = 50, key: int = 0) -> Rehearsal:
-    """What the program of a run of `confide.scoring` does on tables made up from its release. It costs nothing.
-
-    Args:
-        posterior: of a run of scoring.
-        datasets: tables that are made up and fitted.
-        key: of whatever is made up; it has nothing to do with privacy.
-    """
+def rehearse_run(fit: Fit, posterior: Posterior, datasets: int, key: int) -> Rehearsal:
+    """On tables made up from the release of a run of scoring."""
     datasets, model = validation.count(datasets=datasets), posterior.model
     release, guarantee = posterior.release, posterior.guarantee
     if model is None or guarantee is None or not isinstance(release, (Release, LinearRelease)):
@@ -127,7 +122,8 @@ def rehearse(posterior: Posterior, datasets: int = 50, key: int = 0) -> Rehearsa
     assert isinstance(summary, RunSummary)
     own = summary.budget or {}
     budget = Budget(epsilon=own["epsilon"], delta=own["delta"], neighbours=guarantee.neighbours)
-    return rehearse_tables(model, budget, sampler_of(summary), _from_release(posterior, release, datasets, key), key)
+    asked = partial(fit, model, budget=budget, sampler=sampler_of(summary))
+    return rehearse_tables(asked, model, _from_release(posterior, release, datasets, key), key)
 
 
 def sampler_of(summary: RunSummary) -> Sampler:
@@ -157,14 +153,12 @@ def _from_release(posterior: Posterior, release: Any, datasets: int, key: int) -
 
 
 def rehearse_tables(
+    fit: Fit,
     model: Model,
-    budget: Budget,
-    sampler: Sampler | None,
     tables: Iterable[MadeUpTable],
     key: int = 0,
-    report: Callable[[int], None] | None = None,
 ) -> Rehearsal:
-    """The same on tables that are given; outcomes are drawn from the model."""
+    """On tables that are given, with outcomes that the model draws; `fit` is `confide.fit` of a model with a budget."""
     if model.simulate is None:
         raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
     start, found, losses = time.perf_counter(), [], []
@@ -173,17 +167,13 @@ def rehearse_tables(
         keys = jax.random.split(jax.random.fold_in(jax.random.key(key), number), 3)
         y = np.asarray(simulate(keys[0], table.truth, table.x))
         with canary_requests.none():  # whoever audits a run does not audit its rehearsal
-            fitted = fit(
-                model, (table.x, y), budget=budget, sampler=sampler, key=keys[2], verbose=False, progress=False
-            )
+            fitted = fit(data=(table.x, y), key=keys[2], verbose=False, progress=False)
         every, alone = fitted.flatten(), jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], table.truth)
         draws, truth = coefficients(every), coefficients(alone)[0]
         ends = np.quantile(draws, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], axis=0)
         found.append((truth, draws.mean(axis=0), *ends))
         fresh = simulate(keys[1], table.truth, table.fresh)
         losses.append([float(score(each, table.fresh, fresh)) for each in (every, alone)])
-        if report is not None:
-            report(number + 1)
     truths, means, low, high = (np.stack(part) for part in zip(*found, strict=True))
     posterior_loss, known = np.array(losses).T
     return Rehearsal(
@@ -217,9 +207,9 @@ def _score(model: Model) -> Any:
     return score
 
 
-def calibrate(posterior: Posterior, datasets: int, key: int = 0) -> Posterior:
+def calibrate(fit: Fit, posterior: Posterior, datasets: int, key: int = 0) -> Posterior:
     """The posterior with draws as far from their mean as made-up truths of a rehearsal ask for."""
-    seen, release = rehearse(posterior, datasets, key), posterior.release
+    seen, release = rehearse_run(fit, posterior, datasets, key), posterior.release
     assert isinstance(release, (Release, LinearRelease))
     wider = replace(posterior, release=replace(release, inflation=seen.inflation))
     told = {"calibration": seen.to_json() | {"key": key}}

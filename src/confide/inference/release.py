@@ -191,9 +191,8 @@ class Release:
         wide = frames.expand(found.root, self.start.size)
         inside = np.linalg.solve(wide, self.positions.T).T
         answers = Answers(inside, self.sums, self.noise**2)
-        rows = designs.rows_of(here, found.shrunk.second)
         doubts = [designs.first_doubt(here, found, inside[-1])]
-        _, middle, _ = scoring.locate(here, found.root, rows, answers, inside[-1], doubts)
+        _, middle, _ = scoring.locate(here, found.root, found.rows, answers, inside[-1], doubts)
         end = (self.last_information, self.information_noise[1])
         rows, doubts = designs.correct(here, found, end, middle)
         return Concluded(found.root, rows, *scoring.locate(here, found.root, rows, answers, middle, doubts))

@@ -197,9 +197,8 @@ class ScoringJob:
             return np.linalg.solve(frames.expand(found.root, here.start.size), here.start)
         waiting = np.where(np.arange(self.steps) < t, np.square(self.multipliers), 1e300)
         answers = Answers(state.positions, state.sums, waiting)
-        rows = designs.rows_of(here, found.shrunk.second)
         doubts = [designs.first_doubt(here, found, state.positions[t - 1])]
-        return scoring.locate(here, found.root, rows, answers, state.positions[t - 1], doubts)[1]
+        return scoring.locate(here, found.root, found.rows, answers, state.positions[t - 1], doubts)[1]
 
     def _told(self, here: Frame, state: State) -> Release:
         spread = here.information_bound * self.information_multipliers

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from confide import __version__
-from confide.app.cli import audits, datasets, ledgers, prices, reproductions, runs, schemas
+from confide.app.cli import audits, datasets, ledgers, prices, rehearsals, reproductions, runs, schemas
 from confide.validation import Refused
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ for command in (
     datasets.data,
     prices.plan,
     prices.account,
+    rehearsals.rehearse,
     reproductions.reproduce,
 ):
     app.command()(command)

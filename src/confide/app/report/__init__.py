@@ -8,7 +8,7 @@ from typing import Any
 
 from confide.app.report.content import Report, gather
 from confide.app.report.page import render
-from confide.app.runs import attack, predictions, run_folder
+from confide.app.runs import attack, predictions, rehearsals, run_folder
 from confide.audits import made_up
 from confide.data import atomic_files
 from confide.privacy.ledger import Ledger
@@ -31,7 +31,7 @@ def write(
     """Write the report of a run: into its folder, or beside it where it shows statistics of confidential rows.
 
     Those are `held_out` rows, and an `audit` by rows that were fitted, as `confide audit --members` writes it.
-    What `confide audit --made-up` wrote into the folder may be published, and is shown.
+    What `confide audit --made-up` and `confide rehearse` wrote into the folder may be published, and is shown.
     """
     run = Path(folder)
     posterior, schema = run_folder.load(run)
@@ -41,7 +41,8 @@ def write(
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     attacked = None if audit is None else attack.load(audit, posterior)
-    made = gather(posterior, schema, evaluation, kind, now, attacked, made_up.load(run, posterior))
+    found = made_up.load(run, posterior), rehearsals.load(run, posterior)
+    made = gather(posterior, schema, evaluation, kind, now, attacked, *found)
     name = "held-out" if held_out is not None else "audit"
     path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"
     if made.confidential and run_folder.lies_in(path, run):

@@ -15,6 +15,7 @@ from confide.app.report import effects, predictive
 from confide.app.report.diagnostics import Told, Verdict, of_draws, verdict
 from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
+from confide.app.runs import rehearsals
 from confide.app.runs.predictions import Evaluation
 from confide.audits import planted
 from confide.data.image_schema import Pictures
@@ -85,6 +86,7 @@ class Report:
     outcome: str | None  # what a generalised linear model predicts
     groups: list[Group]
     noise_scale: str  # what was learnt of it, in words
+    simulated: list[str]  # what rehearsals on made-up tables showed
     settled: bool | None  # whether quantiles of the draws are intervals; None where that cannot be told
     reasons: list[Reason]  # why not
     what: str  # what the draws are instead; empty where they are what they should be
@@ -116,8 +118,10 @@ def gather(
     ledger: dict[str, Any] | None = None,
     audit: dict[str, Any] | None = None,
     made_up: dict[str, Any] | None = None,
+    rehearsal: dict[str, Any] | None = None,
 ) -> Report:
-    """Everything that the page shows; `audit` and `made_up` are what the audits of those names wrote."""
+    """Everything that the page shows; `audit` and `made_up` are what the audits of those names wrote, `rehearsal` what
+    `confide rehearse` did."""
     guarantee, plan = posterior.guarantee, posterior.plan
     if guarantee is None:
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
@@ -147,6 +151,7 @@ def gather(
         outcome=None if family is None else family.outcome,
         groups=groups,
         noise_scale=effects.noise_scale(posterior, schema),
+        simulated=_simulated(plan, rehearsal),
         settled=judged.settled,
         reasons=list(judged.reasons),
         what=judged.draws,
@@ -182,6 +187,17 @@ def _diagnose(
 def _title(target: str, judged: Judgement, groups: list[Group]) -> str:
     unread = judged.settled is False and not any(effect.interval for group in groups for effect in group.effects)
     return f"{'Private draws' if unread else 'A private posterior'} for {target}"
+
+
+def _simulated(plan: dict[str, Any], rehearsal: dict[str, Any] | None) -> list[str]:
+    found = [] if rehearsal is None else [rehearsals.describe(rehearsal)]
+    if calibrated := plan.get("calibration"):
+        found.append(
+            f"Draws are {calibrated['inflation']:.3g} times as far from their mean as the sums alone say: on "
+            f"{calibrated['datasets']} made-up tables 90% intervals held the truth in {calibrated['coverage']:.1%} of "
+            "cases before."
+        )
+    return found
 
 
 def _audits(

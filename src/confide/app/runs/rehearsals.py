@@ -1,0 +1,97 @@
+"""Rehearsals of whole runs: on tables that a schema alone makes up, or that the release of a finished run does.
+
+Rows of a schema are independent from column to column: numbers uniform between their bounds (on a logarithmic scale if
+the column has one), categories, levels and words equally likely, nothing missing. Coefficients are from the prior.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from confide import validation
+from confide.data import atomic_files
+from confide.data.encoding import encode, unscale
+from confide.data.schema import Column, Schema
+from confide.inference.posterior import Posterior
+from confide.inference.rehearsal import FRESH, MadeUpTable, Rehearsal
+from confide.models.model import Model
+from confide.models.priors import WIDE
+from confide.models.tracing import unraveller
+from confide.validation import Refused
+
+FILE, FORMAT = "rehearsal.json", 1
+ELSEWHERE = "\x00"  # what no schema lists
+
+
+def tables(schema: Schema, model: Model, n: int, datasets: int, key: int) -> Iterator[MadeUpTable]:
+    """So many made-up tables of n records, with truths from the model's prior."""
+    n, datasets = validation.count(n=n), validation.count(datasets=datasets)
+    settings, generator = model.settings, np.random.default_rng([key, 2])
+    if model.linear is None or settings is None or settings["prior"] == "laplace":
+        raise Refused("rehearsals of a schema are for generalised linear models with a normal prior: choose one")
+    example = (np.zeros((1, len(schema.features)), np.float32), np.zeros(1, np.float32))
+    flat, unravel = unraveller(model, example, jax.random.key(0))
+
+    def rows(number: int) -> np.ndarray:
+        columns = {column.name: _values(column, number, generator) for column in schema.inputs}
+        return encode(schema, columns).x
+
+    for _ in range(datasets):
+        truth = unravel(settings["prior_scale"] * generator.standard_normal(flat.size).astype(np.float32))
+        if settings["prior"] == "wide_intercept":
+            truth["intercept"] = WIDE * truth["intercept"]
+        if model.family is not None and model.family.learns_noise:
+            truth["noise_scale"] = np.float32(model.family.parameters.get("noise_scale", 1.0))
+        yield MadeUpTable(rows(n), truth, rows(FRESH))
+
+
+def _values(column: Column, number: int, generator: np.random.Generator) -> list[Any]:
+    if column.kind == "numeric":
+        return unscale(column, generator.uniform(-1, 1, number)).tolist()
+    if column.kind == "boolean":
+        words = [column.false[0], column.true[0]]
+    else:
+        words = [*column.categories, *([ELSEWHERE] if column.other else [])]
+    return [words[place] for place in generator.integers(len(words), size=number)]
+
+
+def save(found: Rehearsal, folder: str | os.PathLike[str], posterior: Posterior) -> Path:
+    """Write what was seen into the folder of the run, in the place of an earlier one."""
+    path = Path(folder) / FILE
+    with atomic_files.write_text(path) as file:
+        record = {"format": FORMAT, "run": posterior.plan.get("run", ""), **found.to_json()}
+        json.dump(record, file, indent=2, allow_nan=False)
+        file.write("\n")
+    return path
+
+
+def load(folder: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any] | None:
+    """What `save` wrote, None where it wrote nothing; refused where it is of another run."""
+    path = Path(folder) / FILE
+    if not path.exists():
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["format"] == FORMAT and record["run"] == posterior.plan.get("run", ""):
+            describe(record)
+            return record
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise Refused(f"{str(path)!r} is no rehearsal of this run: remove it, and run 'confide rehearse' again")
+
+
+def describe(record: dict[str, Any]) -> str:
+    """A rehearsal of a run in a sentence, for its report."""
+    error = record["coverage_error"]
+    give = "" if error is None else f" (give or take {2 * error:.1%})"
+    return (
+        f"The whole mechanism was run again on {record['datasets']} made-up tables like the released ones, whose truth "
+        f"is known: 90% intervals held it in {record['coverage']:.1%} of cases{give}. No record was read for it."
+    )

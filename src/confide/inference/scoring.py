@@ -36,12 +36,14 @@ MISFIT = 0.1
 DOUBT = 0.3  # of the truth's variance about the mode: the sums themselves tell part of what the moments err by
 COUNTED = 5  # queries that the likelihood looks at
 ROUNDS, ITERATIONS = 3, 4
+VERSION = 3  # of how answers are read, which decides where the next question is asked
 NOTHING = 1e200  # variance of the noise where the likelihood is to say nothing
 
 
 def constants() -> tuple[float, ...]:
     """Whatever decides what is asked, beside the plan: a run that was begun with others is not gone on with."""
     return (
+        VERSION,
         *SHARES.values(),
         STEPS,
         GROWTH,

@@ -16,7 +16,7 @@ from confide.inference import checkpoints
 from confide.inference.checkpoints import Checkpoint
 from confide.inference.linear import questions
 from confide.inference.linear.questions import Answers, Frame, Geometry
-from confide.inference.linear.release import LinearRelease
+from confide.inference.linear.release import FORMAT, LinearRelease
 from confide.inference.loop import use_compilation_cache
 from confide.inference.release_terms import draws_key
 from confide.mechanism import linear_sums, noise
@@ -70,7 +70,7 @@ class LinearScoringJob:
         return self
 
     def digest(self) -> str:
-        told = (self.scale, self.cuts, self.multipliers.tolist(), self.draws, questions.constants())
+        told = (self.scale, self.cuts, self.multipliers.tolist(), self.draws, questions.constants(), FORMAT)
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:

@@ -1,15 +1,18 @@
-"""Every line of cells that intervals of scoring are judged by, each cell kept in a file once it is measured.
+"""Every line of cells that intervals of scoring are judged by, in parts that are kept once they are measured.
 
     python benchmarks/coverage_lines.py run --jobs 2            # goes on where it was stopped
     python benchmarks/coverage_lines.py table                   # what there is, against the bars
 
 A cell is a family, a design, d and n, at four epsilons; `benchmarks/coverage.py` says what is measured in it and
-`benchmarks/ideal.py` what it is measured by. A cell holds if its estimate is in range or within two standard errors of
-it, clustered by dataset; the mean over the cells of a line has to be in range outright. Processes have one core each.
+`benchmarks/ideal.py` what it is measured by. It is measured in parts of 100 datasets, the first part of all cells
+before the second of any; figures of a cell are means over its parts (of widths, of their medians). A cell holds if its
+estimate is in range or within two standard errors of it, clustered by dataset; the mean over the cells of a line has to
+be in range outright. Processes have one core each.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,7 +24,9 @@ from types import SimpleNamespace
 
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
 DATASETS, FEW = 400, 100  # the latter for d = 50 and for softmax, whose fits are long
+PART = 100  # datasets
 SEED, DELTA, BINS = 20, 1e-5, 20
+FIGURES = ("coverage", "width_ratio", "error", "error_ratio", "prior_error")
 KEPT = Path(__file__).parents[1] / "docs" / "results" / "coverage"
 
 
@@ -78,8 +83,8 @@ def name(options):
     return f"{told['family']}{classes}-{told['design']}-d{told['d']}-n{told['n']}"
 
 
-def measure(line, options, datasets, folder):
-    """One cell, in this process."""
+def measure(line, options, indices, path):
+    """One part of a cell, in this process."""
     warnings.simplefilter("ignore")
     import numpy as np
 
@@ -95,13 +100,14 @@ def measure(line, options, datasets, folder):
     given.noise_known = given.undeclared = False
     runs = {epsilon: [] for epsilon in EPSILONS}
     start = time.time()
-    for index in range(datasets):
+    for index in indices:
         here = cell.of(SEED, index)
         x, _, truth = here.dataset(SEED, index)
         sums = ideal.sums(here.kind, ideal.with_constant(x), truth)
         for epsilon in EPSILONS:
             runs[epsilon].append(coverage.run(here, given, epsilon, index, sums))
-    found = {"line": line, "options": options, "seed": SEED, "delta": DELTA, "minutes": (time.time() - start) / 60}
+    found = {"line": line, "options": options, "seed": SEED, "first": indices[0], "delta": DELTA}
+    found["minutes"] = (time.time() - start) / 60
     found["cells"] = []
     for epsilon, each in runs.items():
         told = coverage.summary(each)
@@ -109,8 +115,8 @@ def measure(line, options, datasets, folder):
         told["prior_error"] = coverage.jackknife(np.mean, np.abs([one["truth"] for one in each]))
         told["ranks"] = np.histogram(ranks, BINS, (0.0, 1.0))[0].tolist()
         found["cells"].append({"epsilon": epsilon} | told)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name(options)}.json").write_text(json.dumps(round_all(found), indent=1) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(round_all(found)) + "\n")
 
 
 def round_all(value):
@@ -122,31 +128,66 @@ def round_all(value):
 
 
 def run(given):
-    """All cells that are not kept yet, so many at a time."""
-    waiting = [each for each in cells() if given.only in name(each[1])]
-    waiting = [each for each in waiting if not (given.folder / f"{name(each[1])}.json").exists()]
-    running = {}
+    """All parts that are not kept yet, so many at a time."""
+    waiting, running = [], {}
+    for first in range(0, DATASETS, PART):
+        for line, options in cells():
+            path = given.folder / f"{name(options)}-{first}.json"
+            last = min(first + PART, given.datasets or options.get("datasets", DATASETS))
+            if given.only in name(options) and last > first and not _kept(given.folder, options, first):
+                asked = {"line": line, "options": options, "first": first, "last": last}
+                waiting.append((asked, path))
     while waiting or running:
         for core in range(given.first_core, given.first_core + given.jobs):
             if core not in running and waiting:
-                line, options = waiting.pop(0)
-                print(time.strftime("%H:%M"), name(options), flush=True)
-                datasets = given.datasets or options.get("datasets", DATASETS)
-                asked = {"line": line, "options": options, "datasets": datasets}
-                where = ["--folder", str(given.folder), "--core", str(core)]
+                asked, path = waiting.pop(0)
+                print(time.strftime("%H:%M"), path.stem, flush=True)
+                where = ["--folder", str(path), "--core", str(core)]
                 command = [sys.executable, __file__, "cell", "--asked", json.dumps(asked), *where]
                 running[core] = subprocess.Popen(command)
         time.sleep(1)
         running = {core: process for core, process in running.items() if process.poll() is None}
 
 
+def _kept(folder, options, first):
+    """Whether a file of the cell holds these datasets."""
+    for path in folder.glob(f"{name(options)}-*.json"):
+        part = json.loads(path.read_text())
+        if part.get("first", 0) <= first < part.get("first", 0) + part["cells"][0]["datasets"]:
+            return True
+    return False
+
+
 def holds(value, error, low=None, high=None, slack=2.0):
     return (low is None or value >= low - slack * error) and (high is None or value <= high + slack * error)
 
 
+def pool(parts):
+    """Parts of the same cell as one."""
+    found = {}
+    for part in parts:
+        found.setdefault(name(part["options"]), []).append(part)
+    return [each[0] | {"cells": [_pool(cells) for cells in zip(*(p["cells"] for p in each), strict=True)]}
+            for each in found.values()]  # fmt: skip
+
+
+def _pool(cells):
+    sizes = [each["datasets"] for each in cells]
+    whole = sum(sizes)
+
+    def join(pairs):
+        mean = sum(n * value for n, (value, _) in zip(sizes, pairs, strict=True)) / whole
+        return mean, math.sqrt(sum((n * error) ** 2 for n, (_, error) in zip(sizes, pairs, strict=True))) / whole
+
+    joined = {key: join([each[key] for each in cells]) for key in FIGURES}
+    scales = [each["scale"] for each in cells]
+    scale = {key: join([each[key] for each in scales]) for key in scales[0]} if scales[0] else None
+    return {"epsilon": cells[0]["epsilon"], "datasets": whole, "scale": scale} | joined
+
+
 def table(given):
     """Every cell and every line against its bar; what falls short is marked."""
-    kept = [json.loads(path.read_text()) for path in sorted(given.folder.glob("*.json"))]
+    kept = pool([json.loads(path.read_text()) for path in sorted(given.folder.glob("*.json"))])
     short = []
     for line, bar in BARS.items():
         print(f"\n{line}: coverage {bar.low:g} to {bar.high:g}, width {bar.width or '-'}, error {bar.error or '-'}")
@@ -191,7 +232,8 @@ def main():
     given = parser.parse_args()
     if given.what == "cell":
         os.sched_setaffinity(0, {given.core})
-        measure(given.asked["line"], given.asked["options"], given.asked["datasets"], given.folder)
+        indices = range(given.asked["first"], given.asked["last"])
+        measure(given.asked["line"], given.asked["options"], indices, given.folder)
     else:
         {"run": run, "table": table}[given.what](given)
 

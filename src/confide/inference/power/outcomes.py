@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-GRID, FURTHEST = 240, 8.0  # scores at which counts are summed over
+GRID, FURTHEST = 80, 8.0  # scores at which counts are summed over
 LARGE_COUNT, COUNTED = 20.0, 400  # a mean from which on nothing changes, and counts that are summed over
 SINGLE_COUNT = 0.1  # least information of usual counts
 

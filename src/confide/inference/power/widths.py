@@ -14,7 +14,7 @@ a run with noise only, and its questions are asked near the truth, and not at it
 Truths are drawn from the prior, and what is told of a coefficient is the median over them.
 
 A linear model whose noise scale is learnt has residuals in units of what they spread by where they are asked for, which
-counts what is not known of the coefficients there: a fixed point.
+counts what is not known of the coefficients there: its steps are followed one by one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ CLIP, REACH, FLOOR = 0.1, 1.25, 0.05  # as `inference.frames`, `mechanism.scale`
 SCORING = {"start": 0.12, "steps": 0.77, "end": 0.10}  # `inference.scoring`
 GROWTH, STEPS, COUNTED = 1.7, 12, 5
 LINEAR = {"start": 0.08, "steps": 0.82, "end": 0.10}  # `inference.linear.questions`
+LINEAR_GROWTH, LINEAR_STEPS = 2.2, 8
 SHARE_OF_SCALE = 0.3  # `mechanism.linear_sums`
 CUTS = np.exp(np.linspace(math.log(0.05), math.log(3.0), 120))  # `inference.linear.expectations`
-TRUTHS, FEW_TRUTHS, MANY = 64, 8, 40
+TRUTHS = (
+    (24, 64),
+    (80, 16),
+    (200, 4),
+)  # up to so many parameters so many; 2 beyond: coefficients are averaged over too
 LEAST_EIGENVALUE = 1e-9  # over the largest, of a direction that rows have
-ROUNDS = 6  # of the fixed point
 
 
 class Setting(NamedTuple):
@@ -71,7 +75,7 @@ class Sums(NamedTuple):
 
 def draw_truths(outcomes: Outcomes, columns: int, prior_scale: float) -> np.ndarray:
     """From the prior, each with its opposite; the same ones every time."""
-    half = (TRUTHS if columns * outcomes.classes <= MANY else FEW_TRUTHS) // 2
+    half = next((count for most, count in TRUTHS if columns * outcomes.classes <= most), 2) // 2
     shape = (half, columns, outcomes.classes) if outcomes.classes > 1 else (half, columns)
     drawn = prior_scale * np.random.default_rng(SEED + 1).standard_normal(shape)
     return np.concatenate([drawn, -drawn])
@@ -129,7 +133,7 @@ def told(here: Design, found: Sums, n: float, noise: float, classes: int) -> np.
     """The precision of the data, of all coefficients; `noise` is in every coordinate of u."""
     turned = np.repeat(here.root**-2.0, classes)
     total = n * found.variance + noise**2 * np.diag(turned)
-    inner = n**2 * found.slope @ np.linalg.pinv(total, hermitian=True) @ found.slope
+    inner = n**2 * found.slope @ np.linalg.solve(total, found.slope)
     return _lift(here, inner, classes)
 
 
@@ -190,9 +194,12 @@ class Expected:
         cut = choose_cut(n, here.rows.shape[1], spent)
         found = sums(setting.outcomes, here, self.scores[0], cut)
         second = setting.guess.rows.T @ setting.guess.rows / len(setting.guess.rows)
-        noise = cut * math.hypot(1.0, SHARE_OF_SCALE) / spent
-        unit, covariance = setting.noise_scale, np.zeros_like(second)
-        for _ in range(ROUNDS):
-            covariance = self._posterior(told(here, found, n, noise, 1) / unit**2)
+        bound, shares = cut * math.hypot(1.0, SHARE_OF_SCALE), LINEAR_GROWTH ** np.arange(float(LINEAR_STEPS))
+        shares, covariance, slopes = shares / shares.sum(), setting.prior_scale**2 * np.eye(self.size), 0.0
+        for step in range(LINEAR_STEPS):
             unit = math.sqrt(setting.noise_scale**2 + float(np.sum(second * covariance)))
+            slopes += shares[step] / unit
+            so_far = float(np.sum(shares[: step + 1]))
+            found_so_far = told(here, found, n, bound / spent / math.sqrt(so_far), 1)
+            covariance = self._posterior(found_so_far * (slopes / so_far) ** 2)
         return covariance

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 OTHERS = (
-    "All widths are those of the sampler scoring, the default of these models. Widths of others are not predicted: sgld "
-    "and its kin, langevin and dpvi spend the same budget on the way, so that an honest interval of theirs would hardly "
-    "be narrower than these, and the interval that they print does not know of that noise; dp_sgd and dp_adam have none."
+    "All widths are those of the sampler scoring, the default of these models. Widths of others are not predicted: "
+    "sgld and its kin, langevin and dpvi spend the same budget on the way, so that an honest interval of theirs would "
+    "hardly be narrower than these, and the interval that they print does not know of that noise; dp_sgd and dp_adam "
+    "have none."
 )
 
 

@@ -34,7 +34,10 @@ class Belief(NamedTuple):
     correlation: float = 0.0  # of each column with the next one
 
 
-def from_features(features: int, belief: Belief = Belief()) -> Guess:
+NOTHING_ELSE = Belief()
+
+
+def from_features(features: int, belief: Belief = NOTHING_ELSE) -> Guess:
     """Of arrays whose features lie in [-1, 1], and a model with an intercept."""
     count = _count(features)
     columns = [_number(at, belief.spread) for at in _quantiles(features, count, belief.correlation)]
@@ -43,7 +46,7 @@ def from_features(features: int, belief: Belief = Belief()) -> Guess:
     return Guess(names, np.column_stack([*columns, np.ones(count)]), tuple(said))
 
 
-def from_schema(schema: Schema, belief: Belief = Belief()) -> Guess:
+def from_schema(schema: Schema, belief: Belief = NOTHING_ELSE) -> Guess:
     """Of a table, encoded as `confide.data.encoding` encodes it."""
     count = _count(len(schema.features))
     absent = np.random.default_rng(SEED + 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,7 @@ from scipy import special
 
 from confide import validation
 from confide.data.schema import Schema
-from confide.inference.power.figures import WIDTH as WIDTH
-from confide.inference.power.figures import best_accuracy, figures, signal
+from confide.inference.power.figures import WIDTH, best_accuracy, figures, signal
 from confide.inference.power.forecast import Forecast
 from confide.inference.power.guesses import Belief
 from confide.inference.power.questions import Question, check_epsilons, expect
@@ -115,7 +115,8 @@ def _settings(n: Any, epsilon: Any, delta: Any, neighbours: Neighbours, own: dic
     if epsilon is not None and np.ndim(epsilon) > 0:
         raise Refused("a run by steps is planned for one epsilon: give one, or a schema or features")
     given = {name: value for name, value in own.items() if value is not None}
-    return planning.plan(n=n, epsilon=epsilon, delta=delta, neighbours=neighbours, **given)
+    budget: dict[str, Any] = {"n": n, "epsilon": epsilon, "delta": delta}
+    return planning.plan(neighbours=neighbours, **budget, **given)
 
 
 def forecast(question: Question, n: Any, epsilon: Any, delta: Any, width: Any, column: str | None) -> Forecast:
@@ -136,19 +137,14 @@ def forecast(question: Question, n: Any, epsilon: Any, delta: Any, width: Any, c
         raise Refused("width goes with one epsilon, or with none: a list of them asks for widths")
     if (given is None) == (number is None):
         raise Refused("width asks for what is left out of n and epsilon: give one of them, and not both")
-    if given is None:
-        assert number is not None
-        given = (seeker.epsilon(number),)
-        sought, answer = {"epsilon": given[0]}, seeker.say_epsilon(number, given[0])
-    else:
-        number = seeker.number(given[0])
-        sought, answer = {"n": float(number)}, seeker.say_number(number, given[0])
-    found = _forecast(question, seeker.expected, number, given, fixed)
-    return _with(found, answer, sought)
-
-
-def _with(found: Forecast, answer: str, sought: dict[str, float]) -> Forecast:
-    return Forecast(**{**vars(found), "answer": answer, "sought": sought})
+    if number is not None:
+        sought = seeker.epsilon(number)
+        found = _forecast(question, seeker.expected, number, (sought,), fixed)
+        return replace(found, answer=seeker.say_epsilon(number, sought), sought={"epsilon": sought})
+    assert given is not None
+    people = seeker.number(given[0])
+    found = _forecast(question, seeker.expected, people, given, fixed)
+    return replace(found, answer=seeker.say_number(people, given[0]), sought={"n": float(people)})
 
 
 def usual_delta(n: float) -> float:
@@ -195,13 +191,12 @@ def _caution(question: Question, expected: Expected, n: int, mu: float) -> str:
     said = "Where columns are correlated, or values lie close together within their bounds, intervals are wider"
     if question.belief() != Belief():
         return f"{said} than with what was taken for granted here if there is more of either."
-    few = [
-        each._replace(truths=each.truths[:: len(each.truths) // 2])
-        for each in (expected.setting, question.setting(UNLIKE))
-    ]
-    easier, harder = (float(np.median(figures(Expected(each), n, mu).widths)) for each in few)
+    few = [(each, len(each.truths) // 2) for each in (expected.setting, question.setting(UNLIKE))]
+    settings = [each._replace(truths=each.truths[::apart]) for each, apart in few]
+    easier, harder = (figures(Expected(each), n, mu).widths for each in settings)
+    ratio = float(np.max(harder / easier))
     return (
-        f"{said}, and never narrower than by a little: if each correlates by {UNLIKE.correlation:g} with the next and "
-        f"numeric ones spread by a third of the way to their bounds, {harder / easier:.1f} times as wide in the median (in the "
-        "middle of these budgets). What is known of that may be given as correlation and spread."
+        f"{said}: if each column correlates by {UNLIKE.correlation:g} with the next and numeric ones spread by a third "
+        f"of the way to their bounds, up to {ratio:.1f} times as wide (in the middle of these budgets). These figures "
+        "then err on the narrow side. What is known of it may be given as correlation and spread."
     )

@@ -1,4 +1,4 @@
-"""The questions the other way round: the epsilon, or the number of people, at which intervals are as narrow as wished."""
+"""The other way round: the epsilon, or the number of people, at which intervals are as narrow as is wished."""
 
 from __future__ import annotations
 

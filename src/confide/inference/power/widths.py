@@ -8,8 +8,8 @@ directions of the rows are alike. Near the truth such a sum tells of the coeffic
 P_0 of the prior, slope and square the family's (`outcomes`) at residuals bounded by t = c / ||u||, w = min(1,
 (REACH / ||u||)^2) of rows that stand far out. mu is what the run spends on the sums that count: the scale, the two
 informations and the first steps, whose answers are superseded, take the rest (`spent_on_scores`). No figure here is
-fitted to runs; a test compares each with what a run plans. What the formula leaves out: moments of the rows are known to
-a run with noise only, and its questions are asked near the truth, and not at it.
+fitted to runs; a test compares each with what a run plans. What the formula leaves out: moments of the rows are known
+to a run with noise only, and its questions are asked near the truth, and not at it.
 
 Truths are drawn from the prior, and what is told of a coefficient is the median over them.
 

@@ -70,7 +70,8 @@ def show(record):
     half = HALF[0] < record["seen"][0] < HALF[1]
     off = all(abs(ratio - 1) > LIMITS[record["design"]] for ratio in ratios)
     print(
-        f"{record['family']:18} d {record['d']:3} n {record['n']:6} {record['design']:8} epsilon {record['epsilon']:5g}: "
+        f"{record['family']:18} d {record['d']:3} n {record['n']:6} {record['design']:8} "
+        f"epsilon {record['epsilon']:5g}: "
         f"predicted {', '.join(f'{each:.4g}' for each in record['predicted'])}, real {record['real']:.4g}, "
         f"ratio {', '.join(f'{each:.2f}' for each in ratios)}; seen {record['seen'][0]:.2f}, {record['seen'][1]:.2f}"
         + (" (either way)" if half else " OFF" if off else ""),

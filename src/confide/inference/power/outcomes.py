@@ -94,6 +94,9 @@ def _counts(s: np.ndarray, t: np.ndarray, typical: float, dispersion: float) -> 
     proportional to the bound."""
     one = float(np.median(t))
     grid = np.linspace(-FURTHEST, math.log(LARGE_COUNT), GRID)
+    if dispersion * typical < 1:  # from here on counts are weighted down
+        bend = math.log(typical / (1 - dispersion * typical))
+        grid = np.sort(np.append(grid, min(bend, grid[-1])))
     mean, y = np.exp(grid)[:, None], np.arange(float(COUNTED))
     if dispersion:
         k = 1 / dispersion

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from confide.inference.power.forecast import Forecast
-
 FEW = 40  # coefficients that have a line each
 WIDTHS, ATTACK, GREY = "#1b5e82", "#c2571a", "#8a8a8a"
 
 
-def draw(found: Forecast, marked: Sequence[float] = ()) -> Any:
-    """Widths on the left, the best attack on the right, over epsilon on a logarithmic axis; some are marked."""
+def draw(found: Any, marked: Sequence[float] = ()) -> Any:
+    """Of a `Forecast`: widths on the left, the best attack on the right, over epsilon on a logarithmic axis, some marked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter
@@ -56,7 +54,7 @@ def draw(found: Forecast, marked: Sequence[float] = ()) -> Any:
     return figure
 
 
-def _draw_widths(axes: Any, found: Forecast, epsilons: np.ndarray, widths: np.ndarray) -> None:
+def _draw_widths(axes: Any, found: Any, epsilons: np.ndarray, widths: np.ndarray) -> None:
     middle, low, high = np.median(widths, axis=1), widths.min(axis=1), widths.max(axis=1)
     style = {"marker": "o"} if len(epsilons) < 3 else {}
     if widths.shape[1] > FEW:
@@ -71,7 +69,7 @@ def _draw_widths(axes: Any, found: Forecast, epsilons: np.ndarray, widths: np.nd
     axes.set_ylim(0.8 * min(float(low.min()), free), 1.15 * found.prior_width)
 
 
-def _mark(axes: Any, other: Any, found: Forecast, marked: Sequence[float]) -> None:
+def _mark(axes: Any, other: Any, found: Any, marked: Sequence[float]) -> None:
     """Points on both curves at the epsilons that were asked about."""
     for epsilon in marked:
         if epsilon in found.epsilons:

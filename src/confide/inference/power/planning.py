@@ -142,9 +142,10 @@ def forecast(question: Question, n: Any, epsilon: Any, delta: Any, width: Any, c
         found = _forecast(question, seeker.expected, number, (sought,), fixed)
         return replace(found, answer=seeker.say_epsilon(number, sought), sought={"epsilon": sought})
     assert given is not None
-    people = seeker.number(given[0])
+    (one,) = given
+    people = seeker.number(one)
     found = _forecast(question, seeker.expected, people, given, fixed)
-    return replace(found, answer=seeker.say_number(people, given[0]), sought={"n": float(people)})
+    return replace(found, answer=seeker.say_number(people, one), sought={"n": float(people)})
 
 
 def usual_delta(n: float) -> float:

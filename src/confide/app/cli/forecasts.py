@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +51,19 @@ def _show(found: Forecast) -> None:
         say(found.answer)
         print()
     at = [f"eps {epsilon:g}" for epsilon in found.epsilons]
+    apart, free = [f"{name}: two levels" for name in found.differences], found.difference_widths_without_privacy
     noise = "" if found.noise_scale is None else f", noise scale {found.noise_scale:g}"
     show_table(
         f"Expected width of 90% intervals: {found.model}, {found.n:,} records, delta {found.delta:.2g}, "
         f"{found.neighbours}{noise}",
         ["coefficient", "prior", "no privacy", *at],
-        [
-            [name, f"{found.prior_width:.3g}", f"{free:.3g}", *(f"{each[i]:.3g}" for each in found.widths)]
-            for i, (name, free) in enumerate(zip(found.columns, found.widths_without_privacy, strict=True))
-        ],
+        _widths(found.columns, found.prior_width, found.widths_without_privacy, found.widths)
+        + _widths(apart, found.prior_width * 2**0.5, free, found.difference_widths),
     )
     show_table(
         "Smallest effect told from none: its interval excludes 0 with probability 0.8",
         ["coefficient", *at],
-        [[name, *(_effect(found, each[i]) for each in found.effects)] for i, name in enumerate(found.columns)],
+        _effects(found, found.columns, found.effects) + _effects(found, apart, found.difference_effects),
     )
     show_table("At each epsilon", ["", *at], _summary(found))
     taken = "; ".join(found.assumptions)
@@ -73,6 +73,11 @@ def _show(found: Forecast) -> None:
             f"Accuracy is for true scores that spread by {found.signal:.2g}: the true coefficients have "
             f"{found.best_accuracy:.1%}, and without privacy {found.accuracy_without_privacy:.1%} are expected."
         )
+    if found.differences:
+        say(
+            "Levels of a category hold what they have in common with the constant, which no data tell; what two of "
+            "them differ by is told, and has a line of its own."
+        )
     say(found.caution)
     if min(found.seen) < 0.99:
         say(
@@ -80,6 +85,16 @@ def _show(found: Forecast) -> None:
             "those of a median run: the prior's where that happens more often than not."
         )
     say(found.others)
+
+
+def _widths(names: Sequence[str], prior: float, free: Any, widths: Any) -> list[list[str]]:
+    return [
+        [name, f"{prior:.3g}", f"{free[i]:.3g}", *(f"{each[i]:.3g}" for each in widths)] for i, name in enumerate(names)
+    ]
+
+
+def _effects(found: Forecast, names: Sequence[str], effects: Any) -> list[list[str]]:
+    return [[name, *(_effect(found, each[i]) for each in effects)] for i, name in enumerate(names)]
 
 
 def _effect(found: Forecast, effect: float | None) -> str:

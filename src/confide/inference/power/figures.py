@@ -23,18 +23,38 @@ class Figures(NamedTuple):
     effects: np.ndarray  # infinite where none is told from none often enough
     seen: float  # how often the run sees the scale of its records
     accuracy: float | None  # expected; of labels alone
+    difference_widths: np.ndarray  # of two levels of each category
+    difference_effects: np.ndarray
 
 
 def figures(expected: Expected, n: float, mu: float) -> Figures:
     """Where the scale is seen less often than not, a median run has the prior's draws."""
     setting, covariances = expected.setting, expected.covariances(n, mu)
-    deviations = np.median(np.sqrt(np.diagonal(covariances, axis1=1, axis2=2)), axis=0)
     seen = expected.chance_of_scale(n, mu)
-    widths = WIDTH * (deviations if seen >= 0.5 else np.full_like(deviations, setting.prior_scale))
+    widths, least = _of(np.eye(expected.size), setting.prior_scale, covariances, seen)
+    apart = _differences(expected)
+    between = _of(apart, math.sqrt(2) * setting.prior_scale, covariances, seen)
     right = accuracy(expected, covariances) if setting.outcomes.labels else None
     if right is not None:
         right = seen * right + (1 - seen) / max(setting.outcomes.classes, 2)
-    return Figures(widths, effects(deviations, setting.prior_scale, seen), seen, right)
+    return Figures(widths, least, seen, right, *between)
+
+
+def _of(sums: np.ndarray, prior_scale: float, covariances: np.ndarray, seen: float) -> tuple[np.ndarray, np.ndarray]:
+    """Widths and effects of sums of coefficients, which all have this scale a priori."""
+    variances = np.sum((sums @ covariances) * sums, axis=2)
+    deviations = np.median(np.sqrt(variances), axis=0)
+    held = deviations if seen >= 0.5 else np.full_like(deviations, prior_scale)
+    return WIDTH * held, effects(deviations, prior_scale, seen)
+
+
+def _differences(expected: Expected) -> np.ndarray:
+    """Of two levels of each category, which data tell, where the levels themselves hold what none do."""
+    levels = expected.setting.guess.levels if expected.setting.outcomes.classes == 1 else ()
+    found = np.zeros((len(levels), expected.size))
+    for row, (_, one, other) in zip(found, levels, strict=True):
+        row[[one, other]] = 1.0, -1.0
+    return found
 
 
 def effects(deviations: np.ndarray, prior_scale: float, seen: float) -> np.ndarray:

@@ -24,6 +24,9 @@ class Forecast:
         widths: the same at every epsilon, of a median run.
         effects: the least coefficients whose intervals exclude 0 with probability 0.8; None where none does.
         seen: how often a run sees the scale of its records; where it does not, its draws are the prior's.
+        differences: categories, of whose levels any two differ by so much: `difference_widths` at every epsilon,
+            `difference_widths_without_privacy` and `difference_effects` are as above. Levels themselves hold what they
+            have in common with the constant, which no data tell.
         attack_success: how often the best attack on membership guesses right.
         accuracy: expected share of right labels at every epsilon, where outcomes are labels; `accuracy_without_privacy`
             and `best_accuracy`, of the true coefficients, beside it.
@@ -54,6 +57,10 @@ class Forecast:
     signal: float
     assumptions: tuple[str, ...]
     caution: str
+    differences: tuple[str, ...] = ()
+    difference_widths_without_privacy: tuple[float, ...] = ()
+    difference_widths: tuple[tuple[float, ...], ...] = ()
+    difference_effects: tuple[tuple[float | None, ...], ...] = ()
     others: str = OTHERS
     answer: str | None = None
     sought: dict[str, float] | None = None

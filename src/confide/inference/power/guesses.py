@@ -25,6 +25,7 @@ class Guess(NamedTuple):
     names: tuple[str, ...]
     rows: np.ndarray
     said: tuple[str, ...]  # what was taken for granted
+    levels: tuple[tuple[str, int, int], ...] = ()  # a category, and the columns of two of its levels
 
 
 class Belief(NamedTuple):
@@ -62,7 +63,9 @@ def from_schema(schema: Schema, belief: Belief = NOTHING_ELSE) -> Guess:
     said += [_together(belief)] if len(schema.inputs) > 1 else []
     if any(column.missing == "indicator" for column in schema.inputs):
         said.append(f"{MISSING_SHARE:.0%} of values missing where they have a feature")
-    return Guess(schema.features, rows, tuple(said))
+    named = [column.name for column in schema.inputs if column.kind == "categorical"]
+    levels = tuple((name, places[0], places[1]) for name, places in zip(named, schema.categories, strict=True))
+    return Guess(schema.features, rows, tuple(said), levels)
 
 
 def _spread(belief: Belief) -> str:

@@ -12,7 +12,7 @@ WIDTHS, ATTACK, GREY = "#1b5e82", "#c2571a", "#8a8a8a"
 
 
 def draw(found: Any, marked: Sequence[float] = ()) -> Any:
-    """Of a `Forecast`: widths on the left, the best attack on the right, over epsilon on a logarithmic axis, some marked."""
+    """Of a `Forecast`: widths on the left and the best attack on the right, over epsilon, some of which are marked."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, NullFormatter, PercentFormatter

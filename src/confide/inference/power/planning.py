@@ -142,7 +142,7 @@ def forecast(question: Question, n: Any, epsilon: Any, delta: Any, width: Any, c
         found = _forecast(question, seeker.expected, number, (sought,), fixed)
         return replace(found, answer=seeker.say_epsilon(number, sought), sought={"epsilon": sought})
     assert given is not None
-    (one,) = given
+    one = max(given)
     people = seeker.number(one)
     found = _forecast(question, seeker.expected, people, given, fixed)
     return replace(found, answer=seeker.say_number(people, one), sought={"n": float(people)})
@@ -179,6 +179,10 @@ def _forecast(
         best_accuracy=best_accuracy(expected) if labels else None,
         signal=signal(expected),
         assumptions=setting.guess.said,
+        differences=tuple(name for name, _, _ in setting.guess.levels) if setting.outcomes.classes == 1 else (),
+        difference_widths_without_privacy=tuple(map(float, free.difference_widths)),
+        difference_widths=tuple(tuple(map(float, each.difference_widths)) for each in found),
+        difference_effects=tuple(tuple(_finite(effect) for effect in each.difference_effects) for each in found),
         caution=_caution(question, expected, n, strengths[len(strengths) // 2]),
     )
 

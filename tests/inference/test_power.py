@@ -298,6 +298,23 @@ def test_what_is_known_of_the_records_counts(table):
     assert "narrow side" in plain.caution
 
 
+def test_shares_of_categories_count():
+    text = TABLE.replace('"south"]', '"south"]\nshares = [0.5, 0.48, 0.02]')
+    table, plain = schemas.loads(text), schemas.loads(TABLE)
+    rows = guesses.from_schema(table.with_target(None)).rows
+    np.testing.assert_allclose(rows[:, 1:4].mean(axis=0), [0.5, 0.48, 0.02], atol=0.002)
+    assert schemas.loads(table.to_toml()) == table
+    rare, common = (
+        confide.plan(schema=each, n=5000, epsilon=0.5).width("region=south", 0.5) for each in (table, plain)
+    )
+    assert rare > common
+    for wrong in ("[0.5, 0.5]", "[0.5, 0.6, -0.1]", "[0.5, 0.5, 0.5]", '"half"', '["a", "b", "c"]'):
+        with pytest.raises(Refused, match="shares"):
+            schemas.loads(text.replace("[0.5, 0.48, 0.02]", wrong))
+    with pytest.raises(Refused, match="shares does not go with"):
+        schemas.loads(TABLE.replace("high = 90", "high = 90\nshares = [1.0]"))
+
+
 def test_a_target_chooses_its_family(table):
     assert confide.plan(schema=table, n=5000, epsilon=1).model == "logistic"
     assert confide.plan(schema=table, n=5000, epsilon=1, target="region").model == "softmax"

@@ -59,12 +59,14 @@ def from_schema(schema: Schema, belief: Belief = NOTHING_ELSE) -> Guess:
         rows *= np.minimum(1.0, schema.norm_bound / norms)
     kinds = {column.kind for column in schema.inputs}
     said = [f"numeric columns {_spread(belief)} within their bounds"] if "numeric" in kinds else []
-    said += ["categories equally likely"] if kinds - {"numeric"} else []
+    named = any(column.shares for column in schema.inputs)
+    equal = "categories as often as the schema says, or equally likely" if named else "categories equally likely"
+    said += [equal] if kinds - {"numeric"} else []
     said += [_together(belief)] if len(schema.inputs) > 1 else []
     if any(column.missing == "indicator" for column in schema.inputs):
         said.append(f"{MISSING_SHARE:.0%} of values missing where they have a feature")
-    named = [column.name for column in schema.inputs if column.kind == "categorical"]
-    levels = tuple((name, places[0], places[1]) for name, places in zip(named, schema.categories, strict=True))
+    own = [column.name for column in schema.inputs if column.kind == "categorical"]
+    levels = tuple((name, places[0], places[1]) for name, places in zip(own, schema.categories, strict=True))
     return Guess(schema.features, rows, tuple(said), levels)
 
 
@@ -106,9 +108,9 @@ def _features(column: Column, at: np.ndarray, absent: np.ndarray, spread: float 
     if column.kind == "numeric":
         own = _number(at, spread)[:, None]
     elif column.kind == "categorical":
-        own = np.eye(levels)[_level(at, levels)]
+        own = np.eye(levels)[_level(column, at)]
     else:
-        own = (2 * _level(at, levels) / (levels - 1) - 1)[:, None]
+        own = (2 * _level(column, at) / (levels - 1) - 1)[:, None]
     if column.missing != "indicator":
         return own
     missing = absent < MISSING_SHARE
@@ -116,5 +118,8 @@ def _features(column: Column, at: np.ndarray, absent: np.ndarray, spread: float 
     return np.concatenate([own, missing[:, None]], axis=1)
 
 
-def _level(at: np.ndarray, levels: int) -> np.ndarray:
-    return np.minimum(np.floor(at * levels), levels - 1).astype(np.int64)
+def _level(column: Column, at: np.ndarray) -> np.ndarray:
+    """The number of the label: all are equally likely, unless the schema says otherwise."""
+    levels = len(column.labels)
+    shares = np.array(column.shares or [1.0] * levels)
+    return np.minimum(np.searchsorted(np.cumsum(shares / shares.sum()), at), levels - 1)

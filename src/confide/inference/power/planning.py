@@ -80,9 +80,9 @@ def plan(
         correlation: of each column with the next one; none by default.
 
     >>> round(plan(n=5000, features=5, epsilon=1.0, delta=1e-5).width("feature 1", 1.0), 2)
-    0.21
+    0.22
     >>> round(plan(n=5000, epsilon=1.0, delta=1e-5, epochs=20).noise_multiplier, 1)
-    16.8
+    3.9
     """
     steps_alone = {
         "clip": clip, "epochs": epochs, "steps": steps, "batch_size": batch_size, "temperature": temperature,

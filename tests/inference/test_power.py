@@ -287,6 +287,9 @@ def test_levels_keep_what_no_data_tell(table):
     assert level == pytest.approx(found.prior_width / 2, rel=0.01)
     assert constant == pytest.approx(found.prior_width / 2, rel=0.01)
     assert found.width("age", 5.0) < 0.02
+    assert found.differences == ("region",)
+    assert found.difference_widths[0][0] < 0.02
+    assert found.median_widths[0] < 0.02
 
 
 def test_what_is_known_of_the_records_counts(table):

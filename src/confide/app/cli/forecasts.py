@@ -103,7 +103,7 @@ def _effect(found: Forecast, effect: float | None) -> str:
 
 
 def _summary(found: Forecast) -> list[list[str]]:
-    rows = [["median width", *(f"{np.median(each):.3g}" for each in found.widths)]]
+    rows = [["median width", *(f"{each:.3g}" for each in found.median_widths)]]
     rows += [["best attack right", *(f"{each:.1%}" for each in found.attack_success)]]
     if found.accuracy is not None:
         rows += [["expected accuracy", *(f"{each:.1%}" for each in found.accuracy)]]

@@ -25,6 +25,7 @@ class Figures(NamedTuple):
     accuracy: float | None  # expected; of labels alone
     difference_widths: np.ndarray  # of two levels of each category
     difference_effects: np.ndarray
+    median: float  # width of what data tell by themselves: of features, and of differences of levels
 
 
 def figures(expected: Expected, n: float, mu: float) -> Figures:
@@ -37,7 +38,8 @@ def figures(expected: Expected, n: float, mu: float) -> Figures:
     right = accuracy(expected, covariances) if setting.outcomes.labels else None
     if right is not None:
         right = seen * right + (1 - seen) / max(setting.outcomes.classes, 2)
-    return Figures(widths, least, seen, right, *between)
+    middle = float(np.median([*widths[told_apart(expected)], *between[0]]))
+    return Figures(widths, least, seen, right, *between, middle)
 
 
 def _of(sums: np.ndarray, prior_scale: float, covariances: np.ndarray, seen: float) -> tuple[np.ndarray, np.ndarray]:
@@ -52,9 +54,17 @@ def _differences(expected: Expected) -> np.ndarray:
     """Of two levels of each category, which data tell, where the levels themselves hold what none do."""
     levels = expected.setting.guess.levels if expected.setting.outcomes.classes == 1 else ()
     found = np.zeros((len(levels), expected.size))
-    for row, (_, one, other) in zip(found, levels, strict=True):
-        row[[one, other]] = 1.0, -1.0
+    for row, (_, places) in zip(found, levels, strict=True):
+        row[list(places[:2])] = 1.0, -1.0
     return found
+
+
+def told_apart(expected: Expected) -> list[int]:
+    """The coefficients that data tell by themselves: not the constant, and no level of a category."""
+    setting = expected.setting
+    levels = [place for _, places in setting.guess.levels for place in places if setting.outcomes.classes == 1]
+    constant = setting.outcomes.classes
+    return [place for place in range(expected.size - constant) if place not in levels]
 
 
 def effects(deviations: np.ndarray, prior_scale: float, seen: float) -> np.ndarray:

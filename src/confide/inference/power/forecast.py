@@ -22,6 +22,8 @@ class Forecast:
         prior_width: of the 90% interval of the prior.
         widths_without_privacy: of the 90% intervals where nothing is hidden.
         widths: the same at every epsilon, of a median run.
+        median_widths: over features and differences of levels, without the constant and what no data tell;
+            `median_width_without_privacy` beside it.
         effects: the least coefficients whose intervals exclude 0 with probability 0.8; None where none does.
         seen: how often a run sees the scale of its records; where it does not, its draws are the prior's.
         differences: categories, of whose levels any two differ by so much: `difference_widths` at every epsilon,
@@ -48,6 +50,8 @@ class Forecast:
     prior_width: float
     widths_without_privacy: tuple[float, ...]
     widths: tuple[tuple[float, ...], ...]
+    median_width_without_privacy: float
+    median_widths: tuple[float, ...]
     effects: tuple[tuple[float | None, ...], ...]
     seen: tuple[float, ...]
     attack_success: tuple[float, ...]

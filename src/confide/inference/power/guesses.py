@@ -25,7 +25,7 @@ class Guess(NamedTuple):
     names: tuple[str, ...]
     rows: np.ndarray
     said: tuple[str, ...]  # what was taken for granted
-    levels: tuple[tuple[str, int, int], ...] = ()  # a category, and the columns of two of its levels
+    levels: tuple[tuple[str, tuple[int, ...]], ...] = ()  # categories, and the columns of their levels
 
 
 class Belief(NamedTuple):
@@ -66,8 +66,7 @@ def from_schema(schema: Schema, belief: Belief = NOTHING_ELSE) -> Guess:
     if any(column.missing == "indicator" for column in schema.inputs):
         said.append(f"{MISSING_SHARE:.0%} of values missing where they have a feature")
     own = [column.name for column in schema.inputs if column.kind == "categorical"]
-    levels = tuple((name, places[0], places[1]) for name, places in zip(own, schema.categories, strict=True))
-    return Guess(schema.features, rows, tuple(said), levels)
+    return Guess(schema.features, rows, tuple(said), tuple(zip(own, schema.categories, strict=True)))
 
 
 def _spread(belief: Belief) -> str:

@@ -20,7 +20,11 @@ def draw(found: Any, marked: Sequence[float] = ()) -> Any:
     figure = Figure(figsize=(8.2, 4.9), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    epsilons, widths = np.array(found.epsilons), np.array(found.widths)
+    epsilons = np.array(found.epsilons)
+    told = [not name.startswith(tuple(f"{each}=" for each in found.differences)) for name in found.columns]
+    widths = np.concatenate(
+        [np.array(found.widths)[:, told], np.reshape(found.difference_widths, (len(epsilons), -1))], 1
+    )
     _draw_widths(axes, found, epsilons, widths)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -55,15 +59,16 @@ def draw(found: Any, marked: Sequence[float] = ()) -> Any:
 
 
 def _draw_widths(axes: Any, found: Any, epsilons: np.ndarray, widths: np.ndarray) -> None:
-    middle, low, high = np.median(widths, axis=1), widths.min(axis=1), widths.max(axis=1)
+    low, high = widths.min(axis=1), widths.max(axis=1)
+    each = "each, and two levels" if found.differences else "each coefficient"
     style = {"marker": "o"} if len(epsilons) < 3 else {}
     if widths.shape[1] > FEW:
-        axes.fill_between(epsilons, low, high, color=WIDTHS, alpha=0.14, linewidth=0, label="all coefficients")
+        axes.fill_between(epsilons, low, high, color=WIDTHS, alpha=0.14, linewidth=0, label=each)
     else:
         lines = axes.plot(epsilons, widths, color=WIDTHS, alpha=0.3, linewidth=1.0)
-        lines[0].set_label("each coefficient")
-    axes.plot(epsilons, middle, color=WIDTHS, linewidth=2.2, label="median coefficient", **style)
-    free = float(np.median(found.widths_without_privacy))
+        lines[0].set_label(each)
+    axes.plot(epsilons, found.median_widths, color=WIDTHS, linewidth=2.2, label="median", **style)
+    free = found.median_width_without_privacy
     axes.axhline(free, color=GREY, linewidth=1.2, linestyle=":", label="median without privacy")
     axes.axhline(found.prior_width, color=GREY, linewidth=1.2, linestyle="--", label="prior")
     axes.set_ylim(0.8 * min(float(low.min()), free), 1.15 * found.prior_width)
@@ -74,7 +79,7 @@ def _mark(axes: Any, other: Any, found: Any, marked: Sequence[float]) -> None:
     for epsilon in marked:
         if epsilon in found.epsilons:
             place = found.epsilons.index(epsilon)
-            axes.plot(epsilon, np.median(found.widths[place]), "o", color=WIDTHS, markersize=6)
+            axes.plot(epsilon, found.median_widths[place], "o", color=WIDTHS, markersize=6)
             other.plot(epsilon, found.attack_success[place], "o", color=ATTACK, markersize=5)
 
 

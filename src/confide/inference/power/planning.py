@@ -71,7 +71,8 @@ def plan(
         epsilon, delta: the budget; several epsilons for a forecast. Without delta a forecast has 1 / (10 n).
         schema: of a table, a `Schema` or its file; or
         features: how many numbers in [-1, 1] a row of an array has.
-        width: that intervals are to have: the median over features, or that of the `column` that is named.
+        width: that intervals are to have: the median over features (of a category, of what two levels differ by), or
+            that of the `column` that is named.
         target, model, classes: as for a fit; by default the target's family, and logistic for arrays.
         prior_scale, dispersion: as for a fit.
         noise_scale: what the noise of a linear model is guessed to be; the run learns it.
@@ -171,6 +172,8 @@ def _forecast(
         prior_width=WIDTH * setting.prior_scale,
         widths_without_privacy=tuple(map(float, free.widths)),
         widths=tuple(tuple(map(float, each.widths)) for each in found),
+        median_width_without_privacy=free.median,
+        median_widths=tuple(each.median for each in found),
         effects=tuple(tuple(_finite(effect) for effect in each.effects) for each in found),
         seen=tuple(each.seen for each in found),
         attack_success=tuple(float(special.ndtr(mu / 2)) for mu in strengths),
@@ -179,7 +182,7 @@ def _forecast(
         best_accuracy=best_accuracy(expected) if labels else None,
         signal=signal(expected),
         assumptions=setting.guess.said,
-        differences=tuple(name for name, _, _ in setting.guess.levels) if setting.outcomes.classes == 1 else (),
+        differences=tuple(name for name, _ in setting.guess.levels) if setting.outcomes.classes == 1 else (),
         difference_widths_without_privacy=tuple(map(float, free.difference_widths)),
         difference_widths=tuple(tuple(map(float, each.difference_widths)) for each in found),
         difference_effects=tuple(tuple(_finite(effect) for effect in each.difference_effects) for each in found),

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from confide.inference.power.figures import WIDTH, figures
 from confide.inference.power.strength import mu_of
 from confide.inference.power.widths import Expected
@@ -20,7 +18,7 @@ LIKELY = 1.0  # an epsilon by which numbers of people are told where no epsilon 
 
 @dataclass(frozen=True)
 class Seeker:
-    """Of the median width over features, without the constant, or of one column's."""
+    """Of the median width of what data tell by themselves, or of one column's."""
 
     expected: Expected
     width: float
@@ -44,10 +42,10 @@ class Seeker:
 
     def expect_width(self, n: float, epsilon: float) -> float:
         mu = math.inf if math.isinf(epsilon) else mu_of(epsilon, self.delta or 1 / (10 * n))
-        widths, setting = figures(self.expected, n, mu).widths, self.expected.setting
-        if self.column is not None:
-            return float(widths[setting.guess.names.index(self.column)])
-        return float(np.median(widths[: -setting.outcomes.classes]))
+        found = figures(self.expected, n, mu)
+        if self.column is None:
+            return found.median
+        return float(found.widths[self.expected.setting.guess.names.index(self.column)])
 
     def epsilon(self, n: int) -> float:
         """The least epsilon, to three digits, rounded up."""

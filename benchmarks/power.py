@@ -48,6 +48,7 @@ def compare(cell, epsilon, fits, seed):
     start = time.perf_counter()
     widths, seen = measure(cell, epsilon, fits, seed)
     asked = {"model": cell.family, "features": cell.d, "n": cell.n, "epsilon": epsilon, "delta": 1e-5}
+    asked |= {"classes": cell.classes} if cell.family == "softmax" else {}
     forecasts = [confide.plan(**asked, prior_scale=cell.prior_scale, **known) for known in KNOWN[cell.design]]
     predicted = [float(np.median(each.widths[0])) for each in forecasts]
     return {

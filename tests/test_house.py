@@ -124,6 +124,7 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "inference.settling": "a rule is read in one place, with the words in which it is told",
     "mechanism.clipping": "how a record is shortened, by its own length or by weights, is one way to read",
     "models.families": "all families in one place, so that they can be compared",
+    "privacy.planning.plan()": "what `confide.plan` takes for a run by steps",
     "privacy.accountants.bayesian_costs.setting()": "the settings of bayesian_epsilon, each checked where it stands",
 }
 

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from confide.inference.bootstrap import rehearse
     from confide.inference.fitting import fit, sample
     from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
+    from confide.inference.power.forecast import Forecast
+    from confide.inference.power.planning import plan
     from confide.inference.rehearsal import Rehearsal
     from confide.models import features as features
     from confide.models.inputs import outside
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
     from confide.privacy.extra_accounts import Individual
     from confide.privacy.last_iterate import last_iterate_mu
     from confide.privacy.ledger import BudgetExceeded, Ledger
-    from confide.privacy.planning import Plan, plan
+    from confide.privacy.planning import Plan
     from confide.privacy.pricing import ApproximateWarning, delta, epsilon, gdp_epsilon, gdp_mu, guarantee, verify
     from confide.privacy.step_size_theorems import step_size
     from confide.samplers import (
@@ -112,13 +114,15 @@ _HOMES = {
     "privacy.extra_accounts": "Individual",
     "privacy.last_iterate": "last_iterate_mu",
     "privacy.ledger": "BudgetExceeded Ledger",
-    "privacy.planning": "Plan plan",
+    "privacy.planning": "Plan",
     "privacy.pricing": "ApproximateWarning delta epsilon gdp_epsilon gdp_mu guarantee verify",
     "privacy.step_size_theorems": "step_size",
     "models.inputs": "outside",
     "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld scoring sgfs sghmc sgld "
     "sgnht sufficient_statistics wang2015_sgld",
     "inference.fitting": "fit sample",
+    "inference.power.forecast": "Forecast",
+    "inference.power.planning": "plan",
     "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
     "inference.rehearsal": "Rehearsal",
     "inference.bootstrap": "rehearse",
@@ -138,6 +142,7 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "ExactnessWarning",
+    "Forecast",
     "Guarantee",
     "Individual",
     "Leakage",

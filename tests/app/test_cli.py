@@ -240,3 +240,60 @@ def test_the_privacy_side_never_imports_jax():
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+TABLE = """target = "ill"
+[columns.age]
+kind = "numeric"
+low = 18
+high = 90
+[columns.region]
+kind = "categorical"
+categories = ["north", "south"]
+[columns.ill]
+kind = "boolean"
+"""
+
+
+def test_plan_says_what_a_budget_buys(confide, tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text(TABLE)
+    code, out, err = confide(f"plan --schema {path} --n 5000 --epsilon 0.5,1,2,4")
+    assert (code, err) == (0, "")
+    for said in ("no privacy", "eps 0.5", "region=south", "Smallest effect", "best attack right", "narrow side"):
+        assert said in " ".join(out.split())
+    code, out, _ = confide(f"plan --schema {path} --n 5000 --epsilon 0.5,1 --json --picture {tmp_path / 'plan.png'}")
+    record = json.loads(out)
+    assert record["columns"] == ["age", "region=north", "region=south", "intercept"]
+    assert record["widths"][1][0] < record["widths"][0][0] < record["prior_width"]
+    assert (tmp_path / "plan.png").stat().st_size > 10_000
+    code, out, _ = confide(f"plan --schema {path} --n 5000 --width 0.3 --column age")
+    assert "at epsilon" in " ".join(out.split())
+    code, out, _ = confide("plan --features 5 --epsilon 1 --width 0.3 --delta 1e-5 --json")
+    assert json.loads(out)["sought"]["n"] == json.loads(out)["n"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("plan --features 5 --n 100 --epsilon 1,,2", "epsilon = '1,,2' is no number"),
+        ("plan --features 5 --n 100 --epsilon much", "epsilon = 'much' is no number"),
+        ("plan --features 5 --n 1 --epsilon 1", "n = 1"),
+        ("plan --features 5 --n 100 --epsilon 1,2 --width 0.3", "one epsilon"),
+        ("plan --features 5 --n 100 --width 0.01", "at epsilon 1 it takes"),
+        ("plan --features 5 --n 100 --epsilon 1 --epochs 3", "epochs is of a run by steps"),
+        ("plan --features 5 --n 100 --epsilon 1 --picture nowhere/plan.png", "cannot be written"),
+        ("plan --features 5 --n 100 --epsilon 1 --picture plan.xyz", "cannot be written"),
+        ("plan --schema nowhere.toml --n 100 --epsilon 1", "cannot be read"),
+        ("plan --n 100 --epsilon 1,2 --delta 1e-5 --epochs 1", "one epsilon"),
+        ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs 1 --width 0.3", "needs a schema"),
+        ("plan --n 100 --epsilon 1 --delta 1e-5 --epochs 1 --picture a.png", "needs --schema"),
+        ("plan --n 100 --epsilon 1", "needs --n, --epsilon and --delta"),
+    ],
+)
+def test_questions_about_a_budget_are_refused_in_one_line(confide, command, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = confide(command)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert list(tmp_path.iterdir()) == []

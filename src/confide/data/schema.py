@@ -43,6 +43,7 @@ class Column:
         categories: of a categorical column; of an ordinal one from lowest to highest.
         other: whether values that are not listed share a category of their own; otherwise they count as missing.
         true, false: the words of a boolean column, in any case.
+        shares: of records with each label, if that is publicly known: for `confide plan`, which takes them as equal.
         missing: what becomes of a record without a value that the column admits. `drop`: it counts as absent, and its
             place stays empty. `indicator`: a feature says so. `refuse`: no run, so that a run tells that no record
             lacks a value.
@@ -59,6 +60,7 @@ class Column:
     other: bool = False
     true: tuple[str, ...] = TRUE
     false: tuple[str, ...] = FALSE
+    shares: tuple[float, ...] = ()
     missing: Missing = "drop"
     learnt: bool = False
 
@@ -73,9 +75,9 @@ class Column:
         validation.instance(str, unit=self.unit)
         allowed = {
             "numeric": {"low", "high", "unit", "scale"},
-            "categorical": {"categories", "other"},
-            "ordinal": {"categories"},
-            "boolean": {"true", "false"},
+            "categorical": {"categories", "other", "shares"},
+            "ordinal": {"categories", "shares"},
+            "boolean": {"true", "false", "shares"},
             "ignore": set(),
         }[self.kind] | {"name", "kind", "missing", "learnt"}
         for extra in (f for f in fields(self) if f.name not in allowed and getattr(self, f.name) != f.default):
@@ -95,6 +97,8 @@ class Column:
                 raise Refused("categories lists one value: list all, or set kind = 'ignore'")
         if self.kind == "boolean" and {w.lower() for w in self.true} & {w.lower() for w in self.false}:
             raise Refused("true and false share a word: give different ones")
+        if self.shares:
+            object.__setattr__(self, "shares", _shares(self.shares, self.labels))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -287,6 +291,15 @@ def _fill(name: str, value: Any) -> Any:
     if value is None or value == FILL_IN or value == (FILL_IN,):
         raise Refused(f"{name} is still to be filled in: from public knowledge, not from the data")
     return value
+
+
+def _shares(value: Any, labels: tuple[str, ...]) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) != len(labels):
+        raise Refused(f"shares is no list of {len(labels)} numbers: give one for each of {_list(labels)}")
+    found = tuple(validation.nonnegative(shares=share) for share in value)
+    if not math.isclose(sum(found), 1.0, abs_tol=0.01):
+        raise Refused(f"shares add up to {sum(found):g}: give shares of 1, as [0.7, 0.3]")
+    return found
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from confide.app.cli.printing import Delta, Epsilon, Json, Neighbours, Schedule, print_json, say, show_table
+from confide.app.cli.printing import Json, Neighbours, Schedule, print_json, say, show_table
 from confide.validation import Refused
 
 if TYPE_CHECKING:
@@ -84,41 +85,108 @@ def account(
 
 
 def plan(
-    n: Annotated[int, typer.Option(help="Number of records (public).")],
-    epsilon: Epsilon,
-    delta: Delta,
-    clip: Annotated[float, typer.Option(help="Largest norm of one record's gradient.")] = 1.0,
+    n: Annotated[Optional[int], typer.Option(help="Number of records (public).")] = None,
+    epsilon: Annotated[
+        Optional[str], typer.Option(help="Privacy loss, above 0; with --schema also several, as 0.5,1,2.")
+    ] = None,
+    delta: Annotated[
+        Optional[float],
+        typer.Option(help="Probability that the bound fails, in (0, 1); with --schema 1/(10 n) by default."),
+    ] = None,
+    schema: Annotated[
+        Optional[Path], typer.Option(help="Of a table: ask what a budget buys of its linear model.")
+    ] = None,
+    features: Annotated[
+        Optional[int], typer.Option(help="The same for an array with so many features in [-1, 1].")
+    ] = None,
+    width: Annotated[
+        Optional[float],
+        typer.Option(help="Of a 90% interval: ask which epsilon (give --n) or how many people (give --epsilon)."),
+    ] = None,
+    column: Annotated[
+        Optional[str], typer.Option(help="The coefficient that --width is about; the median by default.")
+    ] = None,
+    target: Annotated[Optional[str], typer.Option(help="The column to predict, if the schema does not say.")] = None,
+    model: Annotated[
+        Optional[str],
+        typer.Option(help="logistic, softmax, linear, poisson or negative-binomial; by default the target's."),
+    ] = None,
+    classes: Annotated[Optional[int], typer.Option(help="Of softmax with --features.")] = None,
+    prior_scale: Annotated[
+        Optional[float], typer.Option(help="Standard deviation of every weight a priori; 1 by default.")
+    ] = None,
+    noise_scale: Annotated[
+        Optional[float],
+        typer.Option(help="Linear: a guess of the sd of the outcome in its unit; 1/8 of its range by default."),
+    ] = None,
+    dispersion: Annotated[Optional[float], typer.Option(help="Negative-binomial: as for a fit; 1 by default.")] = None,
+    signal: Annotated[
+        Optional[float], typer.Option(help="By how much true scores of records spread; by default as the prior says.")
+    ] = None,
+    spread: Annotated[
+        Optional[float], typer.Option(help="Sd of numeric columns scaled to [-1, 1]; uniform ones by default.")
+    ] = None,
+    correlation: Annotated[
+        Optional[float], typer.Option(help="Of each column with the next one; 0 by default.")
+    ] = None,
+    picture: Annotated[
+        Optional[Path], typer.Option(help="With --schema: also draw it, as a .png or .svg file.")
+    ] = None,
+    clip: Annotated[Optional[float], typer.Option(help="Largest norm of one record's gradient; 1 by default.")] = None,
     epochs: Annotated[Optional[float], typer.Option(help="Expected passes over the data; or give --steps.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Number of steps; or give --epochs.")] = None,
     batch_size: Annotated[
         Optional[int], typer.Option(help="Expected size of a Poisson batch; 256, or n if that is less.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="1 samples the posterior; 0.5 is the papers' algorithm.")] = 1.0,
-    schedule: Schedule = "fixed",
+    temperature: Annotated[
+        Optional[float], typer.Option(help="1 samples the posterior, and is the default; 0.5 is the papers' algorithm.")
+    ] = None,
+    schedule: Annotated[
+        Optional[str], typer.Option(help="fixed, the default, or decreasing: step sizes fall as t^(-1/3).")
+    ] = None,
     neighbours: Neighbours = "add-remove",
     as_json: Json = False,
 ) -> None:
-    """Turn a budget into settings of a Langevin run ('confide fit --sampler sgld'), before any data are touched.
+    """Say what a budget buys, before any data are touched and anything is spent.
 
-    A run of scoring, the default of linear models, plans itself: it needs the budget alone, and spends all of it.
+    With --schema (or --features): how wide the 90% intervals of a linear model are expected to be at each epsilon,
+    which effects would be told from none, and how accurate it would be, for a run of scoring, the default of these
+    models; with --width the other way round.
+
+    With neither: the settings of a Langevin run ('confide fit --sampler sgld') that spends the budget; --clip,
+    --epochs, --steps, --batch-size, --temperature and --schedule are for that alone.
     """
-    from confide.privacy import planning
+    from confide.app.cli import forecasts
+    from confide.inference.power.questions import parse_epsilons
 
-    made = planning.plan(
-        n=n,
-        epsilon=epsilon,
-        delta=delta,
-        clip=clip,
-        epochs=epochs,
-        steps=steps,
-        batch_size=batch_size,
-        temperature=temperature,
-        schedule=schedule,  # type: ignore[arg-type]
-        neighbours=neighbours,  # type: ignore[arg-type]
-    )
+    asked: dict[str, Any] = {
+        "n": n, "epsilon": None if epsilon is None else parse_epsilons(epsilon), "delta": delta, "schema": schema,
+        "features": features, "width": width, "column": column, "target": target, "model": model, "classes": classes,
+        "prior_scale": prior_scale, "noise_scale": noise_scale, "dispersion": dispersion, "signal": signal,
+        "spread": spread, "correlation": correlation, "neighbours": neighbours, "clip": clip, "epochs": epochs,
+        "steps": steps, "batch_size": batch_size, "temperature": temperature, "schedule": schedule,
+    }  # fmt: skip
+    if schema is not None or features is not None:
+        forecasts.answer(asked, picture, as_json)
+        return
+    if picture is not None:
+        raise Refused("--picture draws what a budget buys, which needs --schema or --features: leave it out")
+    if n is None or epsilon is None or delta is None:
+        raise Refused("a run by steps needs --n, --epsilon and --delta; with --schema ask what a budget buys")
+    if asked["epsilon"] is not None and len(asked["epsilon"]) == 1:
+        asked["epsilon"] = asked["epsilon"][0]
+    _print_settings(asked, as_json)
+
+
+def _print_settings(asked: dict[str, Any], as_json: bool) -> None:
+    """Of a Langevin run."""
+    from confide.inference.power.planning import plan as find
+
+    made = find(**asked)
     if as_json:
         print_json(made.to_json())
         return
+    n, epsilon, delta, schedule = made.n, made.budget.epsilon, made.budget.delta, made.schedule
     falls, rises = ("", "") if schedule == "fixed" else (" (the first; falls as t^(-1/3))", " (the first; rises)")
     noise = _round_safely(made.noise_multiplier, 6, up=True)
     rows = [
@@ -129,10 +197,12 @@ def plan(
             "batch",
             f"{made.batch_size:,} of {n:,} expected (each record with probability {made.sampling_probability:.4g})",
         ],
-        ["temperature", f"{temperature:g}" + (" (the posterior)" if temperature == 1 else "")],
+        ["temperature", f"{made.temperature:g}" + (" (the posterior)" if made.temperature == 1 else "")],
     ]
     show_table(
-        f"A run of sgld that spends ({epsilon:g}, {delta:g}), {neighbours}, clip {clip:g}", ["setting", "value"], rows
+        f"A run of sgld that spends ({epsilon:g}, {delta:g}), {made.budget.neighbours}, clip {made.clip:g}",
+        ["setting", "value"],
+        rows,
     )
     show_table(
         "Step size allowed by each theory",

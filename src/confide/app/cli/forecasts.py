@@ -1,0 +1,112 @@
+"""`confide plan --schema`: what a budget is expected to buy, as tables, JSON, or a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from confide.app.cli.printing import print_json, say, show_table
+from confide.validation import Refused
+
+if TYPE_CHECKING:
+    from confide.inference.power.forecast import Forecast
+
+CURVE = 33  # epsilons of a picture
+BEYOND = 2.0  # how far a picture reaches below and above the epsilons that were asked about
+
+
+def answer(asked: dict[str, Any], picture: Path | None, as_json: bool) -> None:
+    from confide.inference.power.planning import plan
+
+    found = plan(**asked)
+    if picture is not None:
+        _save(found, asked, picture)
+    if as_json:
+        print_json(found.to_json())
+        return
+    _show(found)
+    if picture is not None:
+        print(f"\n{picture}")
+
+
+def _save(found: Forecast, asked: dict[str, Any], path: Path) -> None:
+    from confide.inference.power import picture
+    from confide.inference.power.planning import plan
+
+    low, high = found.epsilons[0] / BEYOND, found.epsilons[-1] * BEYOND
+    every = sorted({*np.geomspace(low, high, CURVE).tolist(), *found.epsilons})
+    question = {**asked, "n": found.n, "epsilon": every, "delta": found.delta, "width": None, "column": None}
+    drawn = picture.draw(plan(**question), found.epsilons)
+    try:
+        drawn.savefig(path, dpi=160)
+    except (OSError, ValueError) as error:
+        raise Refused(f"--picture {str(path)!r} cannot be written: {error}") from None
+
+
+def _show(found: Forecast) -> None:
+    if found.answer is not None:
+        say(found.answer)
+        print()
+    at = [f"eps {epsilon:g}" for epsilon in found.epsilons]
+    apart, free = [f"{name}: two levels" for name in found.differences], found.difference_widths_without_privacy
+    noise = "" if found.noise_scale is None else f", noise scale {found.noise_scale:g}"
+    show_table(
+        f"Expected width of 90% intervals: {found.model}, {found.n:,} records, delta {found.delta:.2g}, "
+        f"{found.neighbours}{noise}",
+        ["coefficient", "prior", "no privacy", *at],
+        _widths(found.columns, found.prior_width, found.widths_without_privacy, found.widths)
+        + _widths(apart, found.prior_width * 2**0.5, free, found.difference_widths),
+    )
+    show_table(
+        "Smallest effect told from none: its interval excludes 0 with probability 0.8",
+        ["coefficient", *at],
+        _effects(found, found.columns, found.effects) + _effects(found, apart, found.difference_effects),
+    )
+    show_table("At each epsilon", ["", *at], _summary(found))
+    taken = "; ".join(found.assumptions)
+    say(f"Taken for granted: {taken}; coefficients from the prior, N(0, {found.prior_scale:g}^2).")
+    if found.accuracy is not None:
+        say(
+            f"Accuracy is for true scores that spread by {found.signal:.2g}: the true coefficients have "
+            f"{found.best_accuracy:.1%}, and without privacy {found.accuracy_without_privacy:.1%} are expected."
+        )
+    if found.differences:
+        say(
+            "Levels of a category hold what they have in common with the constant, which no data tell; what two of "
+            "them differ by is told, and has a line of its own."
+        )
+    say(found.caution)
+    if min(found.seen) < 0.99:
+        say(
+            "Where a run does not see the scale of its records in the noise, its draws are the prior's. Widths are "
+            "those of a median run: the prior's where that happens more often than not."
+        )
+    say(found.others)
+
+
+def _widths(names: Sequence[str], prior: float, free: Any, widths: Any) -> list[list[str]]:
+    return [
+        [name, f"{prior:.3g}", f"{free[i]:.3g}", *(f"{each[i]:.3g}" for each in widths)] for i, name in enumerate(names)
+    ]
+
+
+def _effects(found: Forecast, names: Sequence[str], effects: Any) -> list[list[str]]:
+    return [[name, *(_effect(found, each[i]) for each in effects)] for i, name in enumerate(names)]
+
+
+def _effect(found: Forecast, effect: float | None) -> str:
+    """Effects that the prior all but excludes are none."""
+    return "none" if effect is None or effect > 3 * found.prior_scale else f"{effect:.3g}"
+
+
+def _summary(found: Forecast) -> list[list[str]]:
+    rows = [["median width", *(f"{each:.3g}" for each in found.median_widths)]]
+    rows += [["best attack right", *(f"{each:.1%}" for each in found.attack_success)]]
+    if found.accuracy is not None:
+        rows += [["expected accuracy", *(f"{each:.1%}" for each in found.accuracy)]]
+    if min(found.seen) < 0.99:
+        rows += [["scale is seen", *(f"{each:.0%}" for each in found.seen)]]
+    return rows

@@ -72,7 +72,7 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
         (
             f"Here is the posterior: {posterior.chains * posterior.size:,} draws that may be published; of "
             f"{judged.rows} other cases they tell {scores['accuracy']:.0%} right, where always saying the most common "
-            f"would tell {scores['share of the most common label']:.0%}{unsettled}.",
+            f"would tell {scores['share of the most common label']:.0%}{unsettled}. {made.bought}".rstrip(),
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
             f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from confide import __version__
-from confide.app.report import effects, predictive
+from confide.app.report import bought, effects, predictive
 from confide.app.report.diagnostics import Told, Verdict, of_draws, verdict
 from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
@@ -87,6 +87,7 @@ class Report:
     groups: list[Group]
     noise_scale: str  # what was learnt of it, in words
     simulated: list[str]  # what rehearsals on made-up tables showed
+    bought: str  # what half and twice the budget would have bought; empty where that is not known
     settled: bool | None  # whether quantiles of the draws are intervals; None where that cannot be told
     reasons: list[Reason]  # why not
     what: str  # what the draws are instead; empty where they are what they should be
@@ -152,6 +153,7 @@ def gather(
         groups=groups,
         noise_scale=effects.noise_scale(posterior, schema),
         simulated=_simulated(plan, rehearsal),
+        bought=bought.describe(plan, guarantee, schema),
         settled=judged.settled,
         reasons=list(judged.reasons),
         what=judged.draws,

@@ -83,6 +83,21 @@ def test_a_run_is_rehearsed_and_its_report_says_so(call, home):
     (home / "run" / "rehearsal.json").unlink()
 
 
+def test_a_table_declares_its_categories_and_its_report_says_what_others_would_have_bought(call, home):
+    plan = json.loads((home / "run" / "plan.json").read_text())
+    described = schemas.load(home / "schema.toml").with_target()
+    assert plan["categories"] == [list(each) for each in described.categories] != []
+    assert call("confide report run")[0] == 0
+    page = (home / "run" / "report.html").read_text()
+    assert "<strong>Other budgets.</strong> On tables of this schema and size, half the ε" in page
+
+
+def test_made_up_audits_of_a_table_with_categories(call):
+    code, out, err = call("confide audit run --made-up --repetitions 24 --seed 3 --json")
+    assert code == 0, err
+    assert json.loads(out)["verdict"] == "not refuted"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

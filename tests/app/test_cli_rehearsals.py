@@ -84,7 +84,7 @@ def test_a_run_is_rehearsed_and_its_report_says_so(call, home):
 
 
 def test_a_table_declares_its_categories_and_its_report_says_what_others_would_have_bought(call, home):
-    plan = json.loads((home / "run" / "plan.json").read_text())
+    plan = json.loads((home / "run" / "plan.json").read_text())["plan"]
     described = schemas.load(home / "schema.toml").with_target()
     assert plan["categories"] == [list(each) for each in described.categories] != []
     assert call("confide report run")[0] == 0

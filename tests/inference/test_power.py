@@ -22,7 +22,8 @@ from confide.inference.linear import expectations, questions
 from confide.inference.options import Options
 from confide.inference.plans import scoring as scoring_plans
 from confide.inference.plans import weights
-from confide.inference.power import guesses, outcomes, seen, widths
+from confide.inference.power import families as outcomes
+from confide.inference.power import guesses, seen, widths
 from confide.inference.power.strength import mu_of
 from confide.mechanism import linear_sums, scale
 from confide.models import families, inputs

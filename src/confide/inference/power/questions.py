@@ -12,14 +12,12 @@ import numpy as np
 from confide import validation
 from confide.data.schema import Column, Schema, load
 from confide.inference.power import guesses
+from confide.inference.power.families import LABELS, LOGISTIC, MODELS, NEGATIVE_BINOMIAL, SOFTMAX, outcomes
 from confide.inference.power.guesses import Belief, Guess
-from confide.inference.power.outcomes import outcomes
 from confide.inference.power.widths import Expected, Setting, draw_truths
 from confide.privacy.events import SENSITIVITY
 from confide.validation import Refused
 
-MODELS = ("logistic", "softmax", "linear", "poisson", "negative-binomial")
-LABELS = ("logistic", "softmax")
 NOISE_SHARE = 0.25  # standard deviation of outcomes that are scaled to [-1, 1], where none is given
 MOST_PARAMETERS = 1000
 LARGEST_EPSILON = 1000.0
@@ -136,16 +134,16 @@ def _word(question: Question, described: Schema | None) -> tuple[str, int]:
     """The model, and the number of its classes."""
     if question.model is not None:
         validation.one_of(MODELS, model=question.model)
-    if question.dispersion is not None and question.model != "negative-binomial":
+    if question.dispersion is not None and question.model != NEGATIVE_BINOMIAL:
         raise Refused("dispersion goes with the model negative-binomial: leave it out, or name that")
     if described is not None:
         if question.classes is not None:
             raise Refused("classes are those of the schema's target: leave it out")
         return _word_of_target(question.model, described.column(described.target))
-    word = question.model or "logistic"
-    if question.classes is not None and word != "softmax":
+    word = question.model or LOGISTIC
+    if question.classes is not None and word != SOFTMAX:
         raise Refused(f"classes goes with the model softmax, not with {word}: leave it out, or name that")
-    if word != "softmax":
+    if word != SOFTMAX:
         return word, 2
     if question.classes is None or validation.count(classes=question.classes) < 2:
         raise Refused("classes is missing: how many labels does the model softmax tell apart? Give 2 or more")
@@ -154,11 +152,11 @@ def _word(question: Question, described: Schema | None) -> tuple[str, int]:
 
 def _word_of_target(model: str | None, target: Column) -> tuple[str, int]:
     labels = len(target.labels)
-    word = model or ("linear" if not labels else "logistic" if labels == 2 else "softmax")
+    word = model or ("linear" if not labels else LOGISTIC if labels == 2 else SOFTMAX)
     if (word in LABELS) != bool(labels):
-        kind, other = ("labels", "linear") if word in LABELS else ("a numeric target", "softmax")
+        kind, other = ("labels", "linear") if word in LABELS else ("a numeric target", SOFTMAX)
         raise Refused(f"model {word} needs {kind}, and {target.name!r} is {target.kind}: choose {other}")
-    if word == "logistic" and labels != 2:
+    if word == LOGISTIC and labels != 2:
         raise Refused(f"model logistic needs two labels, and {target.name!r} has {labels}: choose softmax")
     return word, labels
 

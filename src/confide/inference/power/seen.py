@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy import special
 
-from confide.inference.power.outcomes import Outcomes
+from confide.inference.power.families import Outcomes
 
 STANDS_OUT = 4.0  # standard deviations of the noise
 SHARE, LARGEST_SHARE, SEEN = 0.01, 0.05, 100.0  # of the square of mu: `inference.plans.weights`

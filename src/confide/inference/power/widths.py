@@ -26,8 +26,8 @@ import numpy as np
 from scipy import special
 
 from confide.inference.power import seen
+from confide.inference.power.families import Outcomes
 from confide.inference.power.guesses import SEED, Guess
-from confide.inference.power.outcomes import Outcomes
 
 CLIP, REACH, FLOOR = 0.1, 1.25, 0.05  # as `inference.frames`, `mechanism.scale` and `inference.designs` have them
 SCORING = {"start": 0.12, "steps": 0.77, "end": 0.10}  # `inference.scoring`

@@ -14,6 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+LOGISTIC, SOFTMAX, NEGATIVE_BINOMIAL = "logistic", "softmax", "negative-binomial"
+MODELS = (LOGISTIC, SOFTMAX, "linear", "poisson", NEGATIVE_BINOMIAL)
+LABELS = (LOGISTIC, SOFTMAX)
 GRID, FURTHEST = 80, 8.0  # scores at which counts are summed over
 LARGE_COUNT, COUNTED = 20.0, 400  # a mean from which on nothing changes, and counts that are summed over
 SINGLE_COUNT = 0.1  # least information of usual counts
@@ -40,13 +43,13 @@ class Outcomes(NamedTuple):
 
 def outcomes(word: str, classes: int = 2, dispersion: float = 1.0) -> Outcomes:
     """The family of that name; of a linear one the noise scale is 1, and what it really is is a unit."""
-    if word == "logistic":
+    if word == LOGISTIC:
         return Outcomes(word, "log odds", _logistic, _variance, lambda s: 1.0, labels=True)
-    if word == "softmax":
+    if word == SOFTMAX:
         return Outcomes(word, "score", _softmax, _spread, lambda s: 1.0, classes, labels=True)
     if word == "linear":
         return Outcomes(word, "outcome", _linear, np.ones_like, lambda s: 1.0)
-    spread = dispersion if word == "negative-binomial" else 0.0
+    spread = dispersion if word == NEGATIVE_BINOMIAL else 0.0
 
     def told(s: np.ndarray, t: np.ndarray, typical: float) -> Told:
         return _counts(s, t, typical, spread)

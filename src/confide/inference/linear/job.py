@@ -154,10 +154,10 @@ class LinearScoringJob:
             return np.append(np.zeros(self.size), begin), begin
         deviations = self.cuts.bound * self.multipliers
         waiting = np.where(np.arange(self.steps) < t, np.square(deviations), questions.WAITING)
-        rows = questions.rows_of(here, found.root, found.shrunk.second)
+        rows = questions.rows_of(here, found.root, found.second)
         middle = np.append(state.positions[t - 1, :-1], state.modes[t - 1])
         answers = Answers(state.positions, state.sums, waiting)
-        middle, precision = questions.locate(here, found.root, rows, answers, middle)
+        _, middle, precision = questions.locate(here, found.root, rows, answers, middle, found.doubt)
         return np.append(middle[:-1], questions.residual_scale(here, rows, middle, precision)), float(middle[-1])
 
     def _told(self, here: Frame, state: State) -> LinearRelease:

@@ -17,15 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from confide.inference import moments
+from confide.inference import designs, moments
+from confide.inference.designs import Doubt
 from confide.inference.linear import likelihood
 from confide.inference.linear.likelihood import Rows, Told
-from confide.inference.moments import Shrunk
 from confide.mechanism.linear_sums import REACH, SHARE_OF_SCALE, Cuts, mean_square
+from confide.models.families import Gaussian
 
 SHARES = {"start": 0.08, "steps": 0.82, "end": 0.10}  # of what the scale leaves of the square of mu
 STEPS, GROWTH = 8, 2.2
-MISFIT = 0.1
+MISFIT, DOUBT = 0.1, 0.3  # as `inference.scoring` has them
 FLOOR = 0.05  # eigenvalue of the second moments below which a direction is whitened no further, over their mean
 ITERATIONS = 12
 NOTHING = 1e200  # variance of the noise where the likelihood is to say nothing
@@ -35,7 +36,7 @@ WAITING = 1e250  # the same, of a sum that was not asked for yet
 
 def constants() -> tuple[float, ...]:
     """Whatever decides what is asked, beside the plan: a run that was begun with others is not gone on with."""
-    return (*SHARES.values(), STEPS, GROWTH, MISFIT, FLOOR, FURTHEST, ITERATIONS, REACH, SHARE_OF_SCALE)
+    return (*SHARES.values(), STEPS, GROWTH, MISFIT, DOUBT, FLOOR, FURTHEST, ITERATIONS, REACH, SHARE_OF_SCALE)
 
 
 class Frame(NamedTuple):
@@ -59,7 +60,8 @@ class Geometry(NamedTuple):
     """What the first information tells."""
 
     root: np.ndarray  # A, symmetric
-    shrunk: Shrunk
+    second: np.ndarray  # moments of rows
+    doubt: Doubt  # what is left open of them
 
 
 class Answers(NamedTuple):
@@ -68,13 +70,6 @@ class Answers(NamedTuple):
     positions: np.ndarray
     sums: np.ndarray
     variances: np.ndarray
-
-
-class Corrected(NamedTuple):
-    """Rows as the information at the end leaves them: in the mean, and as often as is asked for."""
-
-    mean: Rows
-    drawn: Rows  # with a first axis
 
 
 def growing(steps: int) -> np.ndarray:
@@ -89,9 +84,12 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
     variance = (deviation / unit) ** 2
     shrunk = moments.shrink(noisy / unit, variance, here.norm**2, here.constant)
     values, vectors = moments.floor_eigenvalues(shrunk.second, FLOOR)
-    root = moments.rebuild(1 / np.sqrt(len(noisy) * values), vectors)
-    second = moments.rebuild(*moments.floor_eigenvalues(shrunk.second, 1e-6))
-    return Geometry(root, Shrunk(second, shrunk.variances))
+    raised = values + math.sqrt(float(np.max(np.sum(shrunk.variances, axis=1))))
+    root = moments.rebuild(1 / np.sqrt(raised * np.sum(values / raised)), vectors)
+    second = moments.shrink_eigenvalues(shrunk.second, shrunk.variances)
+    _, basis = moments.decompose(root @ second @ root)
+    turned = np.square(basis.T @ root)
+    return Geometry(root, second, Doubt(turned @ shrunk.variances @ turned.T, basis))
 
 
 def rows_of(here: Frame, root: np.ndarray, second: np.ndarray) -> Rows:
@@ -106,35 +104,55 @@ def second_of(rows: Rows) -> np.ndarray:
     return rows.level * (rows.covariance + np.outer(rows.mean, rows.mean))
 
 
-def gather(here: Frame, root: np.ndarray, rows: Rows, answers: Answers, middle: np.ndarray) -> Told:
-    """What is known, with weights for a truth in the middle."""
+def gather(
+    here: Frame, root: np.ndarray, rows: Rows, answers: Answers, middle: np.ndarray, doubt: Doubt, spread: np.ndarray
+) -> Told:
+    """What is known, with weights for a truth in the middle, of whose coefficients it is known with this covariance."""
     size = len(root)
     values, vectors = moments.decompose(second_of(rows))
     told = Told(
         root, float(here.number), answers.positions, np.ones((len(answers.positions), 2)), np.zeros(size + 1),
-        np.ones(2), np.maximum(values, 0.0), vectors, root @ root / here.prior_scale**2, here.spread,
+        np.ones(2), np.maximum(values, 0.0), vectors, np.zeros(size), root @ root / here.prior_scale**2, here.spread,
         np.array([*here.cuts, here.cuts.factor, mean_square(here.cuts.square)]),
     )  # fmt: skip
-    expected = np.asarray(likelihood.expect_positions(told, rows, answers.positions, middle))
+    asked = (told, rows, answers.positions, middle)
+    expected, slopes = (np.asarray(each) for each in likelihood.expect_positions(*asked))
     off = np.stack([np.sum(expected[:, :-1] ** 2, axis=1) / size, expected[:, -1] ** 2], axis=1)
     total = answers.variances[:, None] + MISFIT**2 * off
     shares = (1 / total) / np.sum(1 / total, axis=0)
     noise = np.sum(shares**2 * np.minimum(total, WAITING), axis=0)
     sums = np.append(shares[:, 0] @ answers.sums[:, :-1], shares[:, 1] @ answers.sums[:, -1])
-    return told._replace(shares=shares, sums=sums, noise=noise if here.seen else np.full(2, NOTHING))
+    slopes = shares[:, 0] * slopes
+    away = slopes @ (answers.positions[:, :-1] - middle[:-1]) @ vectors
+    squares = np.square(away) + DOUBT * np.sum(slopes) ** 2 * np.einsum("ji,jk,ki->i", vectors, spread, vectors)
+    return told._replace(
+        shares=shares,
+        sums=sums,
+        noise=noise if here.seen else np.full(2, NOTHING),
+        doubt=designs.turn(Gaussian(), [doubt], vectors) @ squares,
+    )
 
 
-def locate(
-    here: Frame, root: np.ndarray, rows: Rows, answers: Answers, middle: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mode of what is known, and the precision there."""
-    precision = np.eye(len(middle))
+class Located(NamedTuple):
+    """What is known, its mode, and the precision there."""
+
+    told: Told
+    middle: np.ndarray
+    precision: np.ndarray
+
+
+def locate(here: Frame, root: np.ndarray, rows: Rows, answers: Answers, middle: np.ndarray, doubt: Doubt) -> Located:
+    inverse = np.linalg.inv(root)
+    precision, spread = np.eye(len(middle)), here.prior_scale**2 * inverse @ inverse
+    told = gather(here, root, rows, answers, middle, doubt, spread)
     for _ in range(2):
-        told = gather(here, root, rows, answers, middle)
         found, curved = likelihood.find_mode(told, rows, middle, ITERATIONS)
         if np.all(np.isfinite(found)) and np.all(np.isfinite(curved)):
             middle, precision = np.asarray(found), np.asarray(curved)
-    return middle, precision
+            lower = invert_root(precision)[:-1]
+            spread = lower @ lower.T
+        told = gather(here, root, rows, answers, middle, doubt, spread)
+    return Located(told, middle, precision)
 
 
 def invert_root(precision: np.ndarray) -> np.ndarray:
@@ -159,28 +177,15 @@ def residual_scale(here: Frame, rows: Rows, middle: np.ndarray, precision: np.nd
     return prior + min(0.5 * math.log(total), FURTHEST)
 
 
-def correct(
-    here: Frame, found: Geometry, end: tuple[np.ndarray, float], generator: np.random.Generator, count: int
-) -> Corrected:
-    """Second moments from both informations. In the eigenbasis of the first ones, in coordinates of the root, entries
-    of either are taken as independent."""
-    root, (noisy, deviation) = found.root, end
-    unit = here.number * here.cuts.within
-    second = root @ found.shrunk.second @ root
-    _, basis = moments.decompose(second)
-    turned = np.square(basis.T @ root)
-    before = turned @ found.shrunk.variances @ turned.T
-    after = np.where(np.eye(len(root)) > 0, 1.0, 0.5) * (deviation / unit) ** 2
+def correct(here: Frame, found: Geometry, end: tuple[np.ndarray, float]) -> tuple[Rows, Doubt]:
+    """Moments from both informations, and what is left open. In the eigenbasis of the first ones, in coordinates of the
+    root, entries of either are taken as independent."""
+    root, (noisy, deviation), basis = found.root, end, found.doubt.basis
+    unit, before = here.number * here.cuts.within, found.doubt.variances
+    after = designs.halve(np.full(root.shape, (deviation / unit) ** 2))
     share = before / (before + after)
-    centre = basis.T @ second @ basis
+    centre = basis.T @ root @ found.second @ root @ basis
     centre = centre + share * (basis.T @ (noisy / unit) @ basis - centre)
-
-    def draw(size_of_noise: float) -> Rows:
-        noise = np.triu(generator.standard_normal(root.shape))
-        noise = size_of_noise * np.sqrt(share * after) * (noise + np.triu(noise, 1).T)
-        held = basis @ moments.rebuild(*moments.floor_eigenvalues(centre + noise, 1e-4)) @ basis.T
-        return rows_of(here, root, np.linalg.solve(root, np.linalg.solve(root, held).T))
-
-    mean = draw(0.0)
-    every = [draw(1.0) for _ in range(count)]
-    return Corrected(mean, Rows(*(np.stack(column) for column in zip(*every, strict=True))))
+    held = basis @ moments.shrink_eigenvalues(centre, share * after) @ basis.T
+    rows = rows_of(here, root, np.linalg.solve(root, np.linalg.solve(root, held).T))
+    return rows, Doubt(share * after, basis)

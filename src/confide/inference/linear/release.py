@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from confide.inference import hamiltonian
 from confide.inference.linear import likelihood, questions
+from confide.inference.linear.likelihood import Rows, Told
 from confide.inference.linear.questions import Answers, Frame
 from confide.inference.moments import Moments
 from confide.inference.release import find_prior
@@ -22,7 +24,7 @@ from confide.models.families import Gaussian
 from confide.privacy import events
 
 KIND = "learnt noise"
-FORMAT = 2  # 1: draws were made otherwise
+FORMAT = 3  # 1, 2: draws were made otherwise
 CHAINS = 40
 TRIED = 50  # moves before the middle of what is sampled is known
 ARRAYS = ("first_information", "positions", "scales", "sums", "noise", "last_information")
@@ -74,7 +76,7 @@ class LinearRelease:
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> LinearRelease:
-        if record["format"] not in (1, FORMAT):
+        if record["format"] not in (1, 2, FORMAT):
             raise ValueError(f"its release has format {record['format']}, this version reads {FORMAT}")
         fields = {name: value for name, value in record.items() if name not in ("kind", "format")}
         arrays = {name: np.array(fields[name], np.float64) for name in ARRAYS}
@@ -105,7 +107,7 @@ class LinearRelease:
         here = self.frame
         found = questions.geometry(here, self.first_information, self.information_noise[0])
         end = (self.last_information, self.information_noise[1])
-        rows = questions.correct(here, found, end, np.random.default_rng(self.key), 1).mean
+        rows, _ = questions.correct(here, found, end)
         back = np.linalg.inv(found.root)
         return Moments(back @ np.asarray(rows.mean), back @ np.asarray(rows.covariance) @ back)
 
@@ -119,16 +121,12 @@ class LinearRelease:
         found = questions.geometry(here, self.first_information, self.information_noise[0])
         inside = np.linalg.solve(found.root, self.positions.T).T
         answers = Answers(np.column_stack([inside, np.log(self.scales)]), self.sums, self.noise**2)
-        generator = np.random.default_rng(self.key)
-        chains = min(CHAINS, draws)
-        end = (self.last_information, self.information_noise[1])
-        corrected = questions.correct(here, found, end, generator, chains)
-        middle, precision = questions.locate(here, found.root, corrected.mean, answers, answers.positions[-1])
-        told = questions.gather(here, found.root, corrected.mean, answers, middle)
+        rows, doubt = questions.correct(here, found, (self.last_information, self.information_noise[1]))
+        told, middle, precision = questions.locate(here, found.root, rows, answers, answers.positions[-1], doubt)
         spread = questions.invert_root(precision)
         tries, moves = jax.random.split(jax.random.key(self.key))
-        asked = (log_prior, told, corrected.drawn)
-        number = max(-(-draws // chains), TRIED)
+        chains = min(CHAINS, draws)
+        asked, number = (log_prior, told, rows, chains), max(-(-draws // chains), TRIED)
         tried, _ = _sample(*asked, (middle, spread), tries, number)
         middle, spread = hamiltonian.measure(np.asarray(tried)[number // 2 :].reshape(-1, len(middle)))
         drawn, _ = _sample(*asked, (middle, spread), moves, number)
@@ -136,9 +134,11 @@ class LinearRelease:
         return np.column_stack([every[:, :-1] @ found.root, np.exp(np.clip(every[:, -1], -80.0, 80.0))])
 
 
-@partial(jax.jit, static_argnames=("log_prior", "draws"))
+@partial(jax.jit, static_argnames=("log_prior", "chains", "draws"))
 def _sample(
-    log_prior: Any, told: Any, rows: Any, middle: tuple[Any, Any], key: jax.Array, draws: int
+    log_prior: Any, told: Told, rows: Rows, chains: int, middle: tuple[Any, Any], key: jax.Array, draws: int
 ) -> tuple[Any, Any]:
-    density = partial(likelihood.log_density, log_prior, told)
-    return hamiltonian.sample(lambda x, own: density(own, x), rows, middle, key, draws)
+    def density(x: jax.Array, _: jax.Array) -> jax.Array:
+        return likelihood.log_density(log_prior, told, rows, x)
+
+    return hamiltonian.sample(density, jnp.zeros(chains), middle, key, draws)

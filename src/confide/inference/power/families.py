@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,8 @@ LOGISTIC, SOFTMAX, NEGATIVE_BINOMIAL = "logistic", "softmax", "negative-binomial
 MODELS = (LOGISTIC, SOFTMAX, "linear", "poisson", NEGATIVE_BINOMIAL)
 LABELS = (LOGISTIC, SOFTMAX)
 GRID, FURTHEST = 80, 8.0  # scores at which counts are summed over
-LARGE_COUNT, COUNTED = 20.0, 400  # a mean from which on nothing changes, and counts that are summed over
+LARGE_COUNT = 20.0  # a mean from which on nothing changes
+COUNTED, DISPERSED = 80, 400  # counts that are summed over, of a Poisson and of others
 SINGLE_COUNT = 0.1  # least information of usual counts
 
 
@@ -34,7 +36,7 @@ class Outcomes(NamedTuple):
     effect: str  # what a coefficient adds to
     told: Callable[[np.ndarray, np.ndarray, float], Told]  # of scores, bounds of residuals, and the usual information
     information: Callable[[np.ndarray], np.ndarray]  # Fisher's, without any bound
-    usual: Callable[[np.ndarray], float]  # information of a usual record, where it is not known before
+    usual: Callable[[float], float]  # information of a usual record, by its outcome, where it is not known before
     classes: int = 1  # scores of a record
     counts: bool = False
     dispersion: float = 0.0  # of counts
@@ -54,8 +56,8 @@ def outcomes(word: str, classes: int = 2, dispersion: float = 1.0) -> Outcomes:
     def told(s: np.ndarray, t: np.ndarray, typical: float) -> Told:
         return _counts(s, t, typical, spread)
 
-    def usual(s: np.ndarray) -> float:
-        mean = max(float(np.mean(np.exp(s))), 1e-4)
+    def usual(count: float) -> float:
+        mean = max(count, 1e-4)
         return max(mean / (1 + spread * mean), SINGLE_COUNT)
 
     def information(s: np.ndarray) -> np.ndarray:
@@ -96,22 +98,34 @@ def _counts(s: np.ndarray, t: np.ndarray, typical: float, dispersion: float) -> 
     """By sums over counts at a grid of scores and one bound. Where all scores are cut, and they are cut deep, they are
     proportional to the bound."""
     one = float(np.median(t))
-    grid = np.linspace(-FURTHEST, math.log(LARGE_COUNT), GRID)
+    grid, chance = _chances(dispersion)
     if dispersion * typical < 1:  # from here on counts are weighted down
-        bend = math.log(typical / (1 - dispersion * typical))
-        grid = np.sort(np.append(grid, min(bend, grid[-1])))
-    mean, y = np.exp(grid)[:, None], np.arange(float(COUNTED))
-    if dispersion:
-        k = 1 / dispersion
-        log_chance = special.gammaln(y + k) - special.gammaln(k) - special.gammaln(y + 1) - (y + k) * np.log1p(mean / k)
-        chance = np.exp(log_chance + y * np.log(mean / k))
-    else:
-        chance = np.exp(y * np.log(mean) - mean - special.gammaln(y + 1))
+        bend = min(math.log(typical / (1 - dispersion * typical)), grid[-1])
+        place = int(np.searchsorted(grid, bend))
+        grid = np.insert(grid, place, bend)
+        chance = np.insert(chance, place, _chance(np.array([bend]), dispersion), axis=0)
+    mean, y = np.exp(grid)[:, None], np.arange(float(chance.shape[1]))
     psi, rest = _bounded_count(mean, y, one, typical, dispersion), 1 / (1 + dispersion * mean)
     slope = np.sum(chance * psi * (mean - y) * rest, axis=1)
     square = np.sum(chance * psi**2, axis=1)
     longer, held = t / one, np.clip(s, grid[0], grid[-1])
     return Told(longer * np.interp(held, grid, slope), longer**2 * np.interp(held, grid, square))
+
+
+@cache
+def _chances(dispersion: float) -> tuple[np.ndarray, np.ndarray]:
+    """A grid of scores, and the probabilities of counts at each."""
+    grid = np.linspace(-FURTHEST, math.log(LARGE_COUNT), GRID)
+    return grid, _chance(grid, dispersion)
+
+
+def _chance(scores: np.ndarray, dispersion: float) -> np.ndarray:
+    mean, y = np.exp(scores)[:, None], np.arange(float(DISPERSED if dispersion else COUNTED))
+    if not dispersion:
+        return np.exp(y * np.log(mean) - mean - special.gammaln(y + 1))
+    k = 1 / dispersion
+    log_chance = special.gammaln(y + k) - special.gammaln(k) - special.gammaln(y + 1) - (y + k) * np.log1p(mean / k)
+    return np.exp(log_chance + y * np.log(mean / k))
 
 
 def _bounded_count(mean: np.ndarray, y: np.ndarray, t: float, typical: float, dispersion: float) -> np.ndarray:

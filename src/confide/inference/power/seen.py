@@ -16,9 +16,11 @@ from scipy import special
 from confide.inference.power.families import Outcomes
 
 STANDS_OUT = 4.0  # standard deviations of the noise
+AVERAGED, LEAST_BIN = 3.0, 0.02  # bins that are averaged: above so much noise, and so much of the highest
 SHARE, LARGEST_SHARE, SEEN = 0.01, 0.05, 100.0  # of the square of mu: `inference.plans.weights`
 HALVES = np.arange(-24, 41) / 2  # octaves of outcomes; those further out are empty
 OCTAVES = 2.0 ** np.arange(24)
+MIDDLES = np.append(0.0, 1.5 * OCTAVES[:-1] - 0.5)  # of 0, 1, 2 and 3, 4 to 7, ...
 
 
 def scale_share(n: float, mu: float, change: float) -> float:
@@ -48,6 +50,15 @@ def outcome_shares(outcomes: Outcomes, scores: np.ndarray, noise_scale: float) -
     else:
         until = special.pdtr(below, mean)
     return np.diff(np.append(0.0, until.mean(axis=0)))
+
+
+def usual_count(shares: np.ndarray, n: float, noise: float) -> float:
+    """The count that a run will take for usual: the mean over the bins that it sees. Of few records it sees only those
+    where most are, and not the long tail above them."""
+    counts = n * shares
+    kept = counts >= max(AVERAGED * noise, LEAST_BIN * counts.max())
+    kept = kept if kept.any() else np.ones_like(kept)
+    return float(np.sum(counts[kept] * MIDDLES[kept]) / np.sum(counts[kept]))
 
 
 def chance_of_standing_out(shares: np.ndarray, n: float, noise: float) -> float:

@@ -121,9 +121,8 @@ def weigh(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return every.transpose(2, 0, 3, 1).reshape(2 * (rows.shape[1] * len(k),))
 
 
-def sums(outcomes: Outcomes, here: Design, scores: np.ndarray, clip: float) -> Sums:
+def sums(outcomes: Outcomes, here: Design, scores: np.ndarray, clip: float, typical: float = 1.0) -> Sums:
     """At the scores of one truth; the clip is in usual norms of a row, and roots of the usual information."""
-    typical = outcomes.usual(scores)
     slope, square = outcomes.told(scores, clip * math.sqrt(typical) / here.norms, typical)
     far = np.minimum(1.0, (REACH / here.norms) ** 2).reshape(-1, *(1,) * (slope.ndim - 1))
     return Sums(weigh(here.rows, far * slope), weigh(here.rows, far**2 * square), typical)
@@ -150,7 +149,7 @@ class Expected:
         self.here = design(setting.guess.rows)
         self.scores = [setting.guess.rows @ truth for truth in setting.truths]
         self.linear = setting.outcomes.word == "linear"
-        self.sums = [] if self.linear else [sums(setting.outcomes, self.here, s, CLIP) for s in self.scores]
+        self.found: dict[tuple[int, float], Sums] = {}
         informations = [weigh(setting.guess.rows, setting.outcomes.information(s)) for s in self.scores]
         self.informations = informations[:1] if self.linear else informations
         self.norms = seen.norm_shares(setting.guess.rows, setting.longest)
@@ -179,12 +178,22 @@ class Expected:
             return self._linear(n, spent_on_scores(setting.outcomes, n, mu, setting.change))[None]
         else:
             spent = spent_on_scores(setting.outcomes, n, mu, setting.change)
-            clips = [CLIP * math.sqrt(found.typical) for found in self.sums]
             precisions = [
-                told(self.here, found, n, clip / spent, setting.outcomes.classes)
-                for found, clip in zip(self.sums, clips, strict=True)
+                told(self.here, found, n, CLIP * math.sqrt(found.typical) / spent, setting.outcomes.classes)
+                for found in self._sums(n, mu)
             ]
         return np.array([self._posterior(each) for each in precisions])
+
+    def _sums(self, n: float, mu: float) -> list[Sums]:
+        """At every truth, with the information that the run will take for usual."""
+        outcomes, typicals = self.setting.outcomes, [1.0] * len(self.scores)
+        if outcomes.counts:
+            noise = seen.noise_of_scale(outcomes, n, mu, self.setting.change)
+            typicals = [outcomes.usual(seen.usual_count(shares, n, noise)) for shares in self.bins]
+        for place in zip(range(len(self.scores)), typicals, strict=True):
+            if place not in self.found:
+                self.found[place] = sums(outcomes, self.here, self.scores[place[0]], CLIP, place[1])
+        return [self.found[place] for place in enumerate(typicals)]
 
     def _posterior(self, precision: np.ndarray) -> np.ndarray:
         return np.linalg.inv(precision + np.eye(self.size) / self.setting.prior_scale**2)

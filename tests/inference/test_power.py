@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,7 +24,7 @@ from confide.inference.options import Options
 from confide.inference.plans import scoring as scoring_plans
 from confide.inference.plans import weights
 from confide.inference.power import families as outcomes
-from confide.inference.power import guesses, seen, widths
+from confide.inference.power import guesses, linear_steps, precision, seen, widths
 from confide.inference.power.strength import mu_of
 from confide.mechanism import linear_sums, scale
 from confide.models import families, inputs
@@ -90,7 +91,7 @@ def test_standard_deviations_are_those_of_a_brute_force(n, epsilon):
     truth = np.array([0.8, -1.2, 0.1, 0.5])
     family = outcomes.outcomes("logistic")
     setting = widths.Setting(family, guesses.from_features(3), truth[None], 1.0, 1.0, 1.0)
-    spent = widths.spent_on_scores(family, n, mu_of(epsilon, DELTA), 1.0)
+    spent = widths.spent_on_scores(n, mu_of(epsilon, DELTA), 1.0)
     found = np.sqrt(np.diag(widths.Expected(setting).covariances(n, mu_of(epsilon, DELTA))[0]))
     expected = brute_force(truth, n, spent, np.random.default_rng(4))
     np.testing.assert_allclose(found, expected, rtol=0.03)
@@ -141,14 +142,15 @@ def test_scores_of_several_classes_are_those_of_the_family():
 
 
 def test_constants_are_those_of_the_run():
-    assert (widths.CLIP, widths.REACH, widths.FLOOR) == (frames.CLIP, scale.REACH, designs.FLOOR)
+    assert (widths.CLIP, precision.REACH, precision.FLOOR) == (frames.CLIP, scale.REACH, designs.FLOOR)
     assert widths.SCORING == scoring.SHARES
     assert (widths.GROWTH, widths.STEPS, widths.COUNTED) == (scoring.GROWTH, scoring.STEPS, scoring.COUNTED)
-    assert widths.LINEAR == questions.SHARES
-    assert (widths.LINEAR_GROWTH, widths.LINEAR_STEPS) == (questions.GROWTH, questions.STEPS)
-    assert widths.SHARE_OF_SCALE == linear_sums.SHARE_OF_SCALE
+    assert questions.SHARES == linear_steps.SHARES
+    own = (linear_steps.GROWTH, linear_steps.STEPS, linear_steps.DOUBT, precision.FLOOR)
+    assert own == (questions.GROWTH, questions.STEPS, questions.DOUBT, questions.FLOOR)
+    assert (linear_steps.SHARE_OF_SCALE, precision.REACH) == (linear_sums.SHARE_OF_SCALE, linear_sums.REACH)
     assert (seen.SHARE, seen.LARGEST_SHARE, seen.SEEN) == (weights.SHARE, weights.LARGEST_SHARE, 10 * weights.SEEN)
-    assert seen.STANDS_OUT == scale.SEEN
+    assert (seen.STANDS_OUT, seen.AVERAGED) == (scale.SEEN, scale.STANDS_OUT)
     assert outcomes.SINGLE_COUNT == scale.SINGLE_COUNT
 
 
@@ -162,20 +164,46 @@ def test_what_sums_cost_is_what_a_run_plans(word, neighbours, n):
     job = scoring_plans.make_plan(model, records, budget, scoring_sampler(), Options(), confide_key()).job
     own, change = outcomes.outcomes(word), {"add-remove": 1.0, "replace-one": 2.0}[neighbours]
     last = scoring.growing(scoring.STEPS)[-scoring.COUNTED :].sum()
-    spent = widths.spent_on_scores(own, n, mu_of(0.7, DELTA), change)
+    spent = widths.spent_on_scores(n, mu_of(0.7, DELTA), change)
     assert math.isclose(spent, job.mu * math.sqrt(last), rel_tol=1e-9)
     assert math.isclose(seen.noise_of_scale(own, n, mu_of(0.7, DELTA), change), job.scale.noise, rel_tol=1e-9)
 
 
 def confide_key():
-    import jax
-
     return jax.random.key(0)
 
 
 @pytest.mark.parametrize(("n", "mu"), [(300, 0.1), (5000, 0.3), (100_000, 1.0)])
 def test_linear_runs_are_cut_where_they_plan_it(n, mu):
-    assert widths.choose_cut(n, 6, mu) == pytest.approx(expectations.choose_cuts(n, 6, mu).score)
+    assert linear_steps.choose_cut(n, 6, mu) == pytest.approx(expectations.choose_cuts(n, 6, mu).score)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+def test_what_a_linear_run_spends_is_what_it_plans(neighbours):
+    n, change = 3000, {"add-remove": 1.0, "replace-one": 2.0}[neighbours]
+    records = inputs.as_records((np.zeros((n, 3), np.float32), np.zeros(n, np.float32)))
+    budget = confide.Budget(epsilon=0.7, delta=DELTA, neighbours=neighbours)
+    model = models.linear_regression(3, intercept=True)
+    job = scoring_plans.make_plan(model, records, budget, scoring_sampler(), Options(), confide_key()).job
+    mu = mu_of(0.7, DELTA)
+    spent = linear_steps.spent_on("steps", n, mu, change)
+    assert math.isclose(spent, math.sqrt(np.sum(job.multipliers**-2.0)), rel_tol=1e-6)
+    assert linear_steps.choose_cut(n, 4, spent) == pytest.approx(job.cuts.score)
+    for part, deviation in zip(("start", "end"), job.spread, strict=True):
+        noise = linear_steps.noise_of_information(part, n, mu, change, job.cuts.score)
+        assert math.isclose(noise, deviation / n / job.cuts.within, rel_tol=1e-4)  # rounding is paid for
+
+
+def test_the_usual_count_is_the_one_that_a_run_takes():
+    """By 200 noisy histograms of one table: their median is within a tenth of what is expected."""
+    counts = np.random.default_rng(3).poisson(np.exp(np.random.default_rng(4).normal(0, 1.2, 500)))
+    release = scale.ScaleRelease(noise=20.0, intercept=True, counts=True)
+    records = inputs.as_records((np.ones((500, 2), np.float32), counts.astype(np.float32)))
+    told = [release.release(records, jax.random.key(each)).outcome for each in range(200)]
+    octaves = np.floor(np.log2(np.maximum(counts, 0.5))).astype(int) + 1
+    shares = np.bincount(octaves, minlength=len(seen.MIDDLES)) / len(counts)
+    assert seen.usual_count(shares, 500, 20.0) == pytest.approx(np.median(told), rel=0.1)
+    assert seen.usual_count(shares, 500, 20.0) < 0.8 * counts.mean()  # the long tail is not seen
 
 
 def test_the_scale_is_seen_as_often_as_it_is():

@@ -28,6 +28,7 @@ walk: .venv/.run
 # Needs Chromium.
 picture: .venv/.test
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/curves.py
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/accounting.py

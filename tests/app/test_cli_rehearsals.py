@@ -108,6 +108,9 @@ def test_made_up_audits_of_a_table_with_categories(call):
         (f"{OF_SCHEMA} --model mlp", "scoring fits"),
         (OF_SCHEMA.replace("--n 400", "--n 0"), "n = 0"),
         ("confide rehearse nowhere", "nowhere"),
+        ("confide rehearse run --sampler sgld", "--sampler goes with --schema"),
+        (f"{OF_SCHEMA} --sampler dp_sgd", "dp_sgd releases a point"),
+        (f"{OF_SCHEMA} --sampler langevin", "langevin releases a point or a single draw"),
     ],
 )
 def test_refusals_in_one_line(call, command, said):

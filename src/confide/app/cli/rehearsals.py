@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from confide.inference.rehearsal import Rehearsal
 
 NEEDED = ("schema", "n", "epsilon", "delta")
+INTERVALS = ("scoring", "statistics", "steps")  # kinds of samplers whose draws are many
 
 
 def rehearse(
@@ -27,6 +28,7 @@ def rehearse(
     target: Annotated[Optional[str], typer.Option(help="The column to predict; the schema's by default.")] = None,
     model: Annotated[Optional[str], typer.Option(help="logistic, softmax, linear, poisson, ...")] = None,
     prior_scale: Annotated[Optional[float], typer.Option(help="Of coefficients, and of made-up truths.")] = None,
+    sampler: Annotated[Optional[str], typer.Option(help="Another one than the default: sgld, dpvi, ...")] = None,
     neighbours: Neighbours = "add-remove",
     datasets: Annotated[int, typer.Option(help="Tables that are made up and fitted.")] = 50,
     seed: Annotated[int, typer.Option(help="Of whatever is made up.")] = 0,
@@ -39,7 +41,7 @@ def rehearse(
     written into its folder, where the report shows it as a simulation. No record is read.
     """
     given = {"schema": schema, "n": n, "epsilon": epsilon, "delta": delta}
-    more = {"target": target, "model": model, "prior_scale": prior_scale}
+    more = {"target": target, "model": model, "prior_scale": prior_scale, "sampler": sampler}
     if run is not None:
         if said := [name for name, value in (given | more).items() if value is not None]:
             raise Refused(f"--{said[0].replace('_', '-')} goes with --schema: leave it out, or leave the run out")
@@ -80,11 +82,15 @@ def _of_schema(
     wanted = {name: value for name, value in more.items() if name != "target" and value is not None}
     request = Request(data="", epsilon=budget.epsilon, delta=budget.delta, out="", **wanted)
     choice = choices.choose(described, request, budget, given["n"])
-    if choice.model.linear is None or choice.sampler.kind != "scoring":
+    if choice.model.linear is None:
         raise Refused("rehearsals are for models that scoring fits: logistic, softmax, linear, poisson, ...")
-    sampler = replace(choice.sampler, draws=DRAWS)  # type: ignore[call-arg]
+    sampler = choice.sampler
+    if sampler.point or sampler.kind not in INTERVALS:
+        raise Refused(f"{sampler.name} releases a point or a single draw, which has no interval to rehearse")
+    if sampler.kind == "scoring":
+        sampler = replace(sampler, draws=DRAWS)  # type: ignore[call-arg]
     made = rehearsals.tables(described, choice.model, given["n"], datasets, seed)
-    asked = partial(fit, choice.model, budget=budget, sampler=sampler)
+    asked = partial(fit, choice.model, budget=budget, sampler=sampler, clip=choice.clip)
     return rehearse_tables(asked, choice.model, made, seed), list(described.features)
 
 

@@ -1,8 +1,8 @@
 """Shared by all tests: hypothesis without deadlines and the same in every run, and how programs are compiled.
 
 Most of the time of these tests goes into compiling small programs that run once. So they are compiled quickly, unless
-the test is marked `optimised`, because it is about bits, rounding or speed, or runs for longer than it compiles. What
-the tests start as a process of its own is compiled as it is for a user.
+the test is marked `optimised`, because it is about bits, rounding or speed, or runs for longer than it compiles; no
+program serves both kinds of tests. What the tests start as a process of its own is compiled as it is for a user.
 """
 
 import gc
@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import pytest
 from hypothesis import settings
+from jax._src import compiler  # has no public name, and its configuration no switch for the two options below
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -22,6 +23,21 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 EXAMPLES = 100 if os.environ.get("CONFIDE_EVERYTHING") else 25  # of a test that does not say how many
 settings.register_profile("confide", deadline=None, derandomize=True, print_blob=False, max_examples=EXAMPLES)
 settings.load_profile("confide")
+
+
+# Fusions by LLVM alone, and each program in one piece: half the time to compile, and longer to run.
+QUICK = [("xla_cpu_use_fusion_emitters", False), ("xla_cpu_parallel_codegen_split_count", 1)]
+_get_compile_options = compiler.get_compile_options
+
+
+def _get_quick_options(*given, **more):
+    found = _get_compile_options(*given, **more)
+    if jax.config.read("jax_disable_most_optimizations"):
+        found.env_option_overrides = [*found.env_option_overrides, *QUICK]
+    return found
+
+
+compiler.get_compile_options = _get_quick_options
 
 
 MAPS = Path("/proc/self/maps")
@@ -35,7 +51,9 @@ TESTS = itertools.count()
 def pytest_runtest_protocol(item):
     """Around the fixtures too, which belong to the module that they are in."""
     _forget_programs()
-    jax.config.update("jax_disable_most_optimizations", item.get_closest_marker("optimised") is None)
+    quick = item.get_closest_marker("optimised") is None
+    jax.config.update("jax_disable_most_optimizations", quick)
+    jax.config.update("jax_threefry_gpu_kernel_lowering", quick)  # nothing to a CPU, but programs are known by it
     return (yield)
 
 

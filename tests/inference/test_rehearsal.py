@@ -1,5 +1,7 @@
 """Rehearsals: made-up tables from a release, what is seen on them, and draws that are calibrated by it."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from confide.inference.release import Release
 
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
 LONG = pytest.mark.long
+DRAWS = 400
 
 
 def data(n=800, d=4, seed=0):
@@ -20,21 +23,61 @@ def data(n=800, d=4, seed=0):
     return (x.astype(np.float32), y.astype(np.float32)), truth
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _few_draws():
+    """Of every fit, as many as of those that are rehearsed: one program serves both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rehearsal, "DRAWS", DRAWS)
+        yield
+
+
+@cache
+def logistic(d):
+    return models.logistic_regression(d, intercept=True)
+
+
 def fit(given=None, rehearsals=0, **more):
     given = data()[0] if given is None else given
-    model = more.pop("model", None) or models.logistic_regression(given[0].shape[1], intercept=True)
-    sampler = confide.scoring(400, rehearsals=rehearsals)
+    model = more.pop("model", None) or logistic(given[0].shape[1])
+    sampler = confide.scoring(DRAWS, rehearsals=rehearsals)
     return confide.fit(model, given, more.pop("budget", BUDGET), sampler, verbose=False, progress=False, key=2, **more)
 
 
-def test_a_rehearsal_holds_made_up_truths_as_often_as_it_says():
-    """30 tables of 5 coefficients, about 90% of them: wrong less than once in 1,000 times."""
-    seen = confide.rehearse(fit(), 30)
+def calibrate(found, datasets):
+    """What a calibration saw, and what it made of it."""
+    seen = []
+
+    def spy(*given):
+        seen.append(rehearse_run(*given))
+        return seen[0]
+
+    rehearse_run = rehearsal.rehearse_run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rehearsal, "rehearse_run", spy)
+        mended = rehearsal.calibrate(confide.fit, found, datasets)
+    return seen[0], mended
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return fit()
+
+
+@pytest.fixture(scope="module")
+def honest(plain):
+    """40 tables of a program that is right."""
+    return plain, *calibrate(plain, 40)
+
+
+def test_a_rehearsal_holds_made_up_truths_as_often_as_it_says(plain, honest):
+    """40 tables of 5 coefficients, about 90% of them: wrong less than once in 1,000 times."""
+    _, seen, _ = honest
     assert 0.8 < seen.coverage < 0.98
-    assert seen.truths.shape == seen.low.shape == (30, 5)
+    assert seen.truths.shape == seen.low.shape == (40, 5)
     assert np.mean(seen.log_losses) > np.mean(seen.known_losses)
-    assert seen.to_json()["datasets"] == 30
-    assert confide.rehearse(fit(), 2).to_json()["widths"] == confide.rehearse(fit(), 2).to_json()["widths"]
+    assert seen.to_json()["datasets"] == 40
+    one, other = (confide.rehearse(plain, 2).to_json()["widths"] for _ in range(2))
+    assert one == other
 
 
 def test_made_up_rows_have_the_moments_that_were_released():
@@ -49,20 +92,16 @@ def test_made_up_rows_have_the_moments_that_were_released():
 
 
 @pytest.mark.parametrize("shrunk", [0.5, 1.0])
-def test_intervals_that_are_too_short_are_found_and_mended(monkeypatch, shrunk):
+def test_intervals_that_are_too_short_are_found_and_mended(monkeypatch, request, shrunk):
     """Nested coverage: a program whose draws are half as far from their mean as they should be holds made-up truths in
     59 of 100 cases; its draws are then drawn away by about 2. A program that is right stays within 1.25 of itself:
     40 tables of 5 coefficients are off by more once in 1,000 times."""
-    draw = Release._draw
-
-    def short(self, draws, log_prior):
-        found = draw(self, draws, log_prior)
-        return found.mean(axis=0) + shrunk * (found - found.mean(axis=0))
-
-    monkeypatch.setattr(Release, "_draw", short)
-    found = fit()
-    seen = confide.rehearse(found, 40)
-    mended = rehearsal.calibrate(confide.fit, found, 40)
+    if shrunk == 1:
+        found, seen, mended = request.getfixturevalue("honest")
+    else:
+        shorten(monkeypatch, shrunk)
+        found = fit()
+        seen, mended = calibrate(found, 40)
     assert mended.release.inflation == seen.inflation
     width = np.ptp(np.quantile(mended.draws["weights"][0], [0.05, 0.95], axis=0), axis=0)
     before = np.ptp(np.quantile(found.draws["weights"][0], [0.05, 0.95], axis=0), axis=0)
@@ -78,17 +117,23 @@ def test_intervals_that_are_too_short_are_found_and_mended(monkeypatch, shrunk):
     assert np.mean(again) >= 0.9
 
 
-@LONG
-def test_coverage_of_calibrated_draws_over_fresh_datasets(monkeypatch):
-    """30 datasets with truths from the prior, draws sabotaged to 60% of their spread, each calibrated by 15 tables:
-    coverage .85 to .97, by three standard errors; without calibration below .80."""
+def shorten(monkeypatch, factor):
+    """Draws so many times as far from their mean."""
     draw = Release._draw
 
     def short(self, draws, log_prior):
         found = draw(self, draws, log_prior)
-        return found.mean(axis=0) + 0.6 * (found - found.mean(axis=0))
+        return found.mean(axis=0) + factor * (found - found.mean(axis=0))
 
     monkeypatch.setattr(Release, "_draw", short)
+
+
+@LONG
+@pytest.mark.optimised
+def test_coverage_of_calibrated_draws_over_fresh_datasets(monkeypatch):
+    """30 datasets with truths from the prior, draws sabotaged to 60% of their spread, each calibrated by 15 tables:
+    coverage .85 to .97, by three standard errors; without calibration below .80."""
+    shorten(monkeypatch, 0.6)
     inside = {True: [], False: []}
     for seed in range(30):
         given, truth = data(600, 3, seed)
@@ -125,9 +170,9 @@ def test_other_families_are_rehearsed_too(name):
     assert 0.3 < seen.coverage <= 1
 
 
-def test_a_rehearsal_reads_no_record():
+def test_a_rehearsal_reads_no_record(plain):
     """The release is all that it has; records that were fitted are gone."""
-    found = confide.Posterior(**fit().__dict__)
+    found = confide.Posterior(**plain.__dict__)
     given = []
 
     def spy(model, data, **more):
@@ -140,13 +185,13 @@ def test_a_rehearsal_reads_no_record():
     assert not any(row.tobytes() in known for table in given for row in table)
 
 
-def test_what_has_no_release_is_refused():
+def test_what_has_no_release_is_refused(plain):
     given = data()[0]
     model = models.logistic_regression(4)
     stepped = confide.fit(model, given, BUDGET, confide.sgld(), steps=3, verbose=False, progress=False)
     with pytest.raises(Refused, match="no release of scoring"):
         confide.rehearse(stepped, 2)
     with pytest.raises(Refused, match="datasets"):
-        confide.rehearse(fit(), 0)
+        confide.rehearse(plain, 0)
     with pytest.raises(Refused, match="rehearsals"):
         confide.scoring(rehearsals=-1)

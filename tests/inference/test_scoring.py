@@ -360,7 +360,7 @@ def test_the_unit_of_rows_does_not_matter(monkeypatch):
     one, other = found
     assert one.norm == pytest.approx(other.norm / 8)
     np.testing.assert_allclose(one.first_information, other.first_information, rtol=1e-6)
-    drawn = [release.draw(4000) * by for release, by in zip(found, (1.0, 8.0), strict=True)]
+    drawn = [release.draw(400) * by for release, by in zip(found, (1.0, 8.0), strict=True)]
     spread = np.std(drawn[0], axis=0)
     assert np.all(
         np.abs(drawn[0].mean(axis=0) - drawn[1].mean(axis=0)) < spread
@@ -387,12 +387,12 @@ def test_another_question_has_other_noise(monkeypatch):
 
 def test_a_constant_column_is_as_good_as_an_intercept():
     (x, y), _ = simulated("logistic", 2000)
-    own = fit(data=(x, y), budget=confide.Budget(epsilon=4.0, delta=1e-5), draws=2000)
+    own = fit(data=(x, y), budget=confide.Budget(epsilon=4.0, delta=1e-5))
     column = np.concatenate([x, np.ones((len(x), 1), np.float32)], axis=1)
     model = models.logistic_regression(D + 1, prior_scale=0.5)
     other = fit(
         data=(column, y), model=model, budget=confide.Budget(epsilon=4.0, delta=1e-5),
-        sampler=confide.scoring(2000, constant=-1),
+        sampler=confide.scoring(400, constant=-1),
     )  # fmt: skip
     first, second = coefficients(own), other.draws["weights"][0]
     assert np.all(np.abs(first.mean(axis=0) - second.mean(axis=0)) < 2 * np.std(first, axis=0))

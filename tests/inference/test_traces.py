@@ -346,6 +346,7 @@ def test_a_prior_that_is_not_gaussian_is_counted_as_it_is():
 
 
 @LONG
+@pytest.mark.optimised
 @pytest.mark.parametrize(("eta", "q"), [(1.0, 1.0), (0.2, 0.1)])
 def test_intervals_hold_the_truth(eta, q):
     """Of 40 datasets with 3 coefficients each, the count in 90% intervals is binomial, or more: A has no prior's law.

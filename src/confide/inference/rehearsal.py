@@ -162,7 +162,7 @@ def rehearse_tables(
     if model.simulate is None:
         raise Refused(f"{model.name} cannot simulate outcomes: give it a simulate function")
     start, found, losses = time.perf_counter(), [], []
-    simulate, score = jax.jit(model.simulate), _score(model)
+    simulate, score = jax.jit(model.simulate), partial(_score, model.log_likelihood)
     for number, table in enumerate(tables):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(key), number), 3)
         y = np.asarray(simulate(keys[0], table.truth, table.x))
@@ -193,18 +193,15 @@ def coefficients(draws: Any) -> np.ndarray:
     return np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(kept), np.float64)
 
 
-def _score(model: Model) -> Any:
+@partial(jax.jit, static_argnames=("log_likelihood",))
+def _score(log_likelihood: Callable[..., jax.Array], draws: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     """-log of the mean probability of outcomes over draws, mean over rows."""
 
-    @jax.jit
-    def score(draws: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        def of_rows(one: Any) -> jax.Array:
-            return jax.vmap(lambda row, outcome: model.log_likelihood(one, row, outcome))(x, y)
+    def of_rows(one: Any) -> jax.Array:
+        return jax.vmap(lambda row, outcome: log_likelihood(one, row, outcome))(x, y)
 
-        every = jax.lax.map(of_rows, draws, batch_size=50)
-        return -jnp.mean(jax.scipy.special.logsumexp(every, axis=0) - jnp.log(every.shape[0]))
-
-    return score
+    every = jax.lax.map(of_rows, draws, batch_size=50)
+    return -jnp.mean(jax.scipy.special.logsumexp(every, axis=0) - jnp.log(every.shape[0]))
 
 
 def calibrate(fit: Fit, posterior: Posterior, datasets: int, key: int = 0) -> Posterior:

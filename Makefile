@@ -41,20 +41,22 @@ bench: .venv/.test
 	$(BIN)/python benchmarks/accounts.py steps
 	$(BIN)/python benchmarks/accounts.py estimate
 
+# Takes hours. What was stopped goes on where it was: `confide reproduce NAME --out docs/results`.
 reproduce: .venv/.test
-	$(BIN)/confide reproduce li2019-figure1
-	$(BIN)/confide reproduce li2019-figure2
-	$(BIN)/confide reproduce li2019-figure3
-	$(BIN)/confide reproduce li2019-table1
-	$(BIN)/confide reproduce triastcyn2020-figure1
-	$(BIN)/confide reproduce triastcyn2020-figure2
-	$(BIN)/confide reproduce triastcyn2020-figure3
-	$(BIN)/confide reproduce triastcyn2020-figure4
-	$(BIN)/confide reproduce triastcyn2020-figure5
-	$(BIN)/confide reproduce triastcyn2020-table1
-	$(BIN)/confide reproduce wang2015-figure1
-	$(BIN)/confide reproduce wu2020-table1
-	$(BIN)/confide reproduce wu2020-table2
+	$(BIN)/confide reproduce li2019-figure1 --out docs/results
+	$(BIN)/confide reproduce li2019-figure2 --out docs/results
+	$(BIN)/confide reproduce li2019-figure3 --out docs/results
+	$(BIN)/confide reproduce li2019-table1 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-figure1 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-figure2 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-figure3 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-figure4 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-figure5 --out docs/results
+	$(BIN)/confide reproduce triastcyn2020-table1 --out docs/results
+	$(BIN)/confide reproduce wang2015-figure1 --out docs/results
+	$(BIN)/confide reproduce wu2020-table1 --out docs/results
+	$(BIN)/confide reproduce wu2020-table2 --out docs/results
+	$(BIN)/python docs/generate.py
 	$(BIN)/python benchmarks/adult.py
 	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/pate.py

@@ -2,7 +2,7 @@
 
 The command line is read from the tree that typer builds, not from its help screens, which change with the width of
 the terminal. The Python page is read from signatures and docstrings. A test compares both with the committed files.
-The walks in the page on the architecture are written too (`walk`).
+The walks in the page on the architecture are written too (`walk`), and the page of results (`results_page`).
 """
 
 from __future__ import annotations
@@ -261,6 +261,7 @@ PAGES = {"cli.md": cli, "python.md": python}
 
 
 if __name__ == "__main__":
+    import results_page
     import walk
 
     FOLDER.mkdir(exist_ok=True)
@@ -270,3 +271,5 @@ if __name__ == "__main__":
     architecture = FOLDER.parent / "architecture.md"
     architecture.write_text(walk.updated(architecture.read_text()))
     print(architecture)
+    results_page.PAGE.write_text(results_page.page())
+    print(results_page.PAGE)

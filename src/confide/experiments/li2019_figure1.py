@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from confide.experiments.reproduction import COLOURS, Claim, Reproduction, new_figure
+from confide.experiments.reproduction import BLUE, RED, SKY, Claim, Reproduction, finish_axes, new_figure
 from confide.privacy import step_size_theorems
 
 SETTING: dict[str, Any] = {
@@ -23,6 +23,7 @@ SETTING: dict[str, Any] = {
     "temperature": 0.5,
     "batch_size": 256,
 }
+COLOURS = {"wang2015": RED, "moments": SKY, "numerical": BLUE}
 LABELS = {
     "wang2015": "wang2015, Theorem 4",
     "moments": "moments accountant (li2019's)",
@@ -111,14 +112,7 @@ def _figure(epsilons: np.ndarray, curves: dict):
         style = "-" if schedule == "fixed" else "--"
         axes.plot(epsilons, values, style, color=COLOURS[method], label=label, linewidth=2)
     axes.plot([0.1], [0.103], "x", color="black", markersize=9, markeredgewidth=2, label="li2019's claim, decreasing")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="epsilon",
-        ylabel="largest step size (first step if decreasing)",
-        title="What a privacy budget allows: n = 50,000, T = 10,000, temperature 1/2",
-    )
-    axes.title.set_fontsize(10)
-    axes.grid(True, which="major", alpha=0.3)
+    title = "What a privacy budget allows: n = 50,000, T = 10,000, temperature 1/2"
+    finish_axes(axes, "epsilon", "largest step size (first step if decreasing)", title)
     figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     return figure

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.experiments.reproduction import BLUE, GREEN, RED, SKY, Claim, Reproduction, finish_axes, new_figure
 from confide.privacy import calibration, pricing, step_size_theorems
 
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 CLIPS = (0.1, 0.5, 1.0, 10.0)
 METHODS = {"moments": "--", "numerical": "-"}
-SHADES = ("#56B4E9", "#0072B2", "#009E73", "#D55E00")
+SHADES = (SKY, BLUE, GREEN, RED)
 
 
 def step(method: str, n: int, clip: float, epsilon: float) -> float:
@@ -97,7 +97,6 @@ def _figure(base: dict, epsilons: np.ndarray, records):
             values = base[method, 10_000] / clip**2
             panels[1].plot(epsilons, values, style, color=colour, label=f"clip = {clip:g} ({name})")
     for panel, title in zip(panels, ("clip 1", "n = 10,000"), strict=True):
-        panel.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="largest first step size", title=title)
-        panel.grid(True, alpha=0.3)
+        finish_axes(panel, "epsilon", "largest first step size", title)
         panel.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     return figure

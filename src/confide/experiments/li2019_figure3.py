@@ -14,7 +14,6 @@ Bayesian logistic regression with N(0, 1) priors, the official split, add-remove
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,26 +22,50 @@ import numpy as np
 from confide import models, samplers
 from confide.data import datasets
 from confide.data.datasets import Split
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.inference import baselines, fitting
-from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior
+from confide.experiments import fits
+from confide.experiments.parts import NOT_KEPT, Parts
+from confide.experiments.reproduction import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Claim,
+    Reproduction,
+    finish_axes,
+    new_figure,
+)
+from confide.inference import baselines
+from confide.inference.posterior import Posterior
 from confide.privacy.budget import Budget
 
 DELTA = 1e-4
-EPSILONS, FEW = (0.02, 0.05, 0.1, 0.3, 1.0), (0.1, 1.0)
-RUNS = 10
 CLIP, TEMPERATURE = 1.5, 10.0
 PUBLIC, THRESHOLD = 3000, 0.7
-WARMUP, TRANSITIONS = 100, 400  # of each hidden chain
 TARGET = 0.1  # the epsilon of the claims
-COLOURS = {  # Okabe and Ito
-    "DP-SGLD": "#0072B2",
-    "langevin": "#56B4E9",
-    "DPVI": "#009E73",
-    "OPS": "#D55E00",
-    "hybrid": "#CC79A7",
-    "Confident-GNMax": "#E69F00",
+COLOURS = {
+    "DP-SGLD": BLUE,
+    "langevin": SKY,
+    "DPVI": GREEN,
+    "OPS": RED,
+    "hybrid": PINK,
+    "Confident-GNMax": ORANGE,
 }
+
+
+class Effort(NamedTuple):
+    epsilons: tuple[float, ...]
+    runs: int
+    tested: int | None  # records, at most
+    warmup: int
+    transitions: int  # of each hidden chain after its warm-up
+    langevin_steps: int | None = None  # as many as the sampler chooses
+    lessons: int = 300  # steps of a teacher, and of their student
+
+
+FULL = Effort((0.02, 0.05, 0.1, 0.3, 1.0), 10, None, 100, 400)
+QUICK = Effort((0.1, 1.0), 1, 4000, 30, 30, 60, 100)
 
 
 class Point(NamedTuple):
@@ -58,14 +81,21 @@ class Point(NamedTuple):
 class Work(NamedTuple):
     model: models.Model
     split: Split
+    effort: Effort
+
+    @property
+    def records(self) -> fits.Records:
+        return self.split.x, self.split.y
 
     def fitted(self, epsilon: float, key: int, sampler: samplers.Sampler, **how: Any) -> Posterior:
-        records, budget = (self.split.x, self.split.y), Budget(epsilon=epsilon, delta=DELTA)
-        quiet: Any = {"verbose": False, "progress": False, "clipping": "plain"}  # gradients are cut as published
-        return fitting.fit(self.model, records, budget, sampler, key=key, **quiet, **how)
+        return fits.fit(self.model, self.records, Budget(epsilon=epsilon, delta=DELTA), sampler, key=key, **how)
+
+    def published(self) -> samplers.Sampler:
+        effort = self.effort
+        return samplers.one_posterior_sample("published", warmup=effort.warmup, samples=effort.transitions)
 
     def accuracy(self, posterior: Posterior) -> float:
-        return float(np.mean(posterior.predict(self.split.test_x) == self.split.test_y))
+        return fits.accuracy(posterior, self.split.test_x, self.split.test_y)
 
 
 def _sgld(work: Work, epsilon: float, key: int) -> Posterior:
@@ -77,40 +107,41 @@ def _voted(work: Work, epsilon: float, key: int) -> Posterior:
     x, y = work.split.x, work.split.y
     budget = Budget(epsilon=epsilon, delta=DELTA)
     records = (x[PUBLIC:], y[PUBLIC:])
-    return baselines.pate(work.model, records, budget, x[:PUBLIC], threshold=THRESHOLD, key=key, verbose=False)
+    how: dict[str, Any] = {"threshold": THRESHOLD, "steps": work.effort.lessons, "key": key, "verbose": False}
+    return baselines.pate(work.model, records, budget, x[:PUBLIC], **how)
 
 
 def _hybrid(work: Work, epsilon: float, key: int) -> Posterior:
-    sampler = samplers.hybrid(samplers.wang2015_sgld(), _published())
-    return work.fitted(epsilon, key, sampler)
-
-
-def _published() -> samplers.Sampler:
-    return samplers.one_posterior_sample("published", warmup=WARMUP, samples=TRANSITIONS)
+    return work.fitted(epsilon, key, samplers.hybrid(samplers.wang2015_sgld(), work.published()))
 
 
 METHODS: dict[str, Callable[[Work, float, int], Posterior]] = {
+    "non-private": lambda work, epsilon, key: fits.fit_unprotected(work.model, work.records, key=key),
     "DP-SGLD": _sgld,
-    "langevin": lambda work, epsilon, key: work.fitted(epsilon, key, samplers.langevin()),
+    "langevin": lambda work, epsilon, key: work.fitted(epsilon, key, samplers.langevin(), steps=work.effort.langevin_steps),
     "DPVI": lambda work, epsilon, key: work.fitted(epsilon, key, samplers.dpvi()),
-    "OPS": lambda work, epsilon, key: work.fitted(epsilon, key, _published()),
+    "OPS": lambda work, epsilon, key: work.fitted(epsilon, key, work.published()),
     "hybrid": _hybrid,
     "Confident-GNMax": _voted,
 }
 
 
-def run(quick: bool = False) -> Reproduction:
-    split = datasets.adult()
-    if quick:
-        split = split._replace(test_x=split.test_x[:4000], test_y=split.test_y[:4000])
-    work = Work(models.logistic_regression(split.x.shape[1]), split)
-    points = [_point("non-private", math.inf, [_unprotected(work)])]
-    for method, fitted in METHODS.items():
-        for epsilon in FEW if quick else EPSILONS:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ExactnessWarning)
-                found = [work.accuracy(fitted(work, epsilon, key)) for key in range(1 if quick else RUNS)]
-            points.append(_point(method, epsilon, found))
+def run(quick: bool = False, parts: Parts = NOT_KEPT) -> Reproduction:
+    effort = QUICK if quick else FULL
+    split = fits.limit(datasets.adult(), test=effort.tested)
+    work = Work(models.logistic_regression(split.x.shape[1]), split, effort)
+    settings = {"effort": effort, "clip": CLIP, "temperature": TEMPERATURE, "public": PUBLIC, "threshold": THRESHOLD}
+
+    def measure(method: str, epsilon: float, runs: int) -> Point:
+        found = parts.get(
+            f"{method} {epsilon:g}",
+            settings,
+            lambda: [work.accuracy(METHODS[method](work, epsilon, key)) for key in range(runs)],
+        )
+        return Point(method, epsilon, *fits.mean_and_deviation(found), len(found))
+
+    points = [measure("non-private", math.inf, 1)]
+    points += [measure(method, epsilon, effort.runs) for method in COLOURS for epsilon in effort.epsilons]
     return Reproduction(
         name="li2019-figure3",
         columns=Point._fields,
@@ -118,17 +149,6 @@ def run(quick: bool = False) -> Reproduction:
         claims=_claims(points, 1 - float(np.mean(split.test_y))),
         figure=_figure(points),
     )
-
-
-def _unprotected(work: Work) -> float:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)
-        return work.accuracy(fitting.sample(work.model, (work.split.x, work.split.y), key=0, progress=False))
-
-
-def _point(method: str, epsilon: float, accuracies: list[float]) -> Point:
-    spread = float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else math.nan
-    return Point(method, epsilon, float(np.mean(accuracies)), spread, len(accuracies))
 
 
 def _claims(points: list[Point], majority: float) -> tuple[Claim, ...]:
@@ -171,13 +191,7 @@ def _figure(points: list[Point]) -> Any:
         spread = [0.0 if math.isnan(point.deviation) else point.deviation for point in curve]
         epsilons, means = [p.epsilon for p in curve], [p.mean for p in curve]
         axes.errorbar(epsilons, means, spread, color=colour, marker="o", markersize=4, capsize=2, label=method)
-    axes.set(
-        xscale="log",
-        xlabel="epsilon at delta = 1e-4",
-        ylabel="test accuracy",
-        title=f"Adult, Bayesian logistic regression; bars: one standard deviation of {points[-1].runs} runs",
-    )
-    axes.title.set_fontsize(9.5)
-    axes.grid(True, alpha=0.3)
+    title = f"Adult, Bayesian logistic regression; bars: one standard deviation of {points[-1].runs} runs"
+    finish_axes(axes, "epsilon at delta = 1e-4", "test accuracy", title, yscale="linear")
     axes.legend(fontsize=8, loc="lower right")
     return figure

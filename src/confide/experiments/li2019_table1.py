@@ -13,7 +13,6 @@ query is answered.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -23,10 +22,11 @@ import numpy as np
 from confide import models, samplers
 from confide.data import datasets
 from confide.data.datasets import Split
-from confide.experiments import image_settings
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
-from confide.inference import baselines, fitting
-from confide.inference.posterior import NotPrivateWarning, Posterior
+from confide.experiments import fits, image_settings
+from confide.experiments.parts import NOT_KEPT, Parts
+from confide.experiments.reproduction import BLUE, ORANGE, Claim, Reproduction, left_out, new_figure
+from confide.inference import baselines
+from confide.inference.posterior import Posterior
 from confide.privacy import calibration, pricing
 from confide.privacy.budget import Budget
 from confide.validation import Refused
@@ -35,22 +35,36 @@ EPOCHS, BATCH = 20, 128
 TEMPERATURE = 0.5  # of li2019's Algorithm 1
 PAPER = {"mnist": (0.3, 0.3, 1e-5), "svhn": (0.1, 5.0, 1e-6)}  # step size, clip, delta
 SIZES = {"mnist": (50_000, 60_000), "svhn": (73_257, 604_388)}  # records that the paper may have had
-RUNS = 5  # on scattering features
 LESSONS, RATE, LARGE = 10, 0.25, 512  # epochs, learning rate and batch size of DP-SGD
 UNBOUND, MOMENTUM = 0.05, 0.9  # learning rate without privacy
-TEACHERS = 250
+SCATTERED = "DP-SGLD on scattering features"
+Found = tuple[float | None, list[float]]  # epsilon, and accuracies of runs
 CLAIMED = {  # (dataset, method) -> (epsilon, accuracy)
     ("mnist", "non-private"): (None, 0.9934),
     ("mnist", "DP-SGD, epsilon 0.5"): (0.5, 0.90),
     ("mnist", "DP-SGD, epsilon 8"): (8.0, 0.97),
     ("mnist", "CGNMax"): (1.97, 0.9851),
     ("mnist", "DP-SGLD"): (0.99, 0.9921),
-    ("mnist", "DP-SGLD on scattering features"): (0.99, None),
+    ("mnist", SCATTERED): (0.99, None),
     ("svhn", "non-private"): (None, 0.9280),
     ("svhn", "CGNMax"): (4.96, 0.9162),
     ("svhn", "DP-SGLD"): (2.97, 0.9189),
-    ("svhn", "DP-SGLD on scattering features"): (2.97, None),
+    ("svhn", SCATTERED): (2.97, None),
 }
+
+
+class Effort(NamedTuple):
+    records: int | None  # to train on, at most
+    tested: int | None
+    epochs: int
+    runs: int  # on scattering features
+    draws: int  # of DP-SGLD
+    teachers: int
+    lessons: int  # steps of a teacher, and of their student
+
+
+FULL = Effort(None, None, EPOCHS, 5, 100, 250, 300)
+QUICK = Effort(2000, 500, 1, 1, 4, 40, 100)
 
 
 class Row(NamedTuple):
@@ -69,37 +83,48 @@ class Row(NamedTuple):
 class Work(NamedTuple):
     dataset: str
     split: Split
-    model: models.Model
-    epochs: int
-    runs: int
+    effort: Effort
+
+    @property
+    def model(self) -> models.Model:
+        shape = self.split.x.shape
+        return models.cnn((*shape[1:3], shape[3] if len(shape) == 4 else 1))
+
+    @property
+    def records(self) -> fits.Records:
+        return self.split.x, self.split.y
 
     @property
     def delta(self) -> float:
         return PAPER[self.dataset][2]
 
+    @property
+    def setting(self) -> image_settings.Setting:
+        return image_settings.SETTINGS[self.dataset]
+
     def steps(self, epochs: int, batch: int) -> int:
-        return max(1, round(min(epochs, self.epochs) * len(self.split.x) / batch))
+        return max(1, round(min(epochs, self.effort.epochs) * len(self.split.x) / batch))
 
-    def accuracy(self, posterior: Posterior, x: np.ndarray | None = None) -> float:
-        return float(np.mean(posterior.predict(self.split.test_x if x is None else x) == self.split.test_y))
+    def features(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of all images they are kept on disk; of a few they are soon made again."""
+        kept = self.effort.records is None
+        x, test_x = (image_settings.rows(self.setting, part, cache=kept) for part in (self.split.x, self.split.test_x))
+        return x, test_x
 
-    def row(self, method: str, epsilon: float | None, accuracies: list[float]) -> Row:
-        claimed = CLAIMED[self.dataset, method]
-        mean = float(np.mean(accuracies))
-        return Row(self.dataset, method, claimed[0], epsilon, self.delta, claimed[1], mean, len(accuracies))
+    def found(self, *posteriors: Posterior, x: np.ndarray | None = None) -> Found:
+        tested = self.split.test_x if x is None else x
+        return _cost(posteriors[0]), [fits.accuracy(one, tested, self.split.test_y) for one in posteriors]
 
 
-def run(quick: bool = False) -> Reproduction:
-    rows, missing = [], []
+def run(quick: bool = False, parts: Parts = NOT_KEPT) -> Reproduction:
+    rows, missing, effort = [], [], QUICK if quick else FULL
     for dataset in PAPER:
         try:
-            split = _limited(getattr(datasets, dataset)(), 3000 if quick else None)
+            split = fits.limit(getattr(datasets, dataset)(), effort.records, effort.tested)
         except Refused as reason:
-            missing.append(Claim(f"the rows of {dataset}", "shown", "left out", str(reason)))
+            missing.append(left_out(f"the rows of {dataset}", reason))
             continue
-        shape = (*split.x.shape[1:3], split.x.shape[3] if split.x.ndim == 4 else 1)
-        work = Work(dataset, split, models.cnn(shape), 1 if quick else EPOCHS, 1 if quick else RUNS)
-        rows += rows_of(work)
+        rows += _rows(Work(dataset, split, effort), parts)
     return Reproduction(
         name="li2019-table1",
         columns=Row._fields,
@@ -109,60 +134,51 @@ def run(quick: bool = False) -> Reproduction:
     )
 
 
-def rows_of(work: Work) -> list[Row]:
+def _rows(work: Work, parts: Parts) -> list[Row]:
     """All rows of one dataset."""
-    found = [work.row("non-private", None, [work.accuracy(_unprotected(work))])]
-    if work.dataset == "mnist":
-        for epsilon in (0.5, 8.0):
-            posterior = _dp_sgd(work, epsilon)
-            method = f"DP-SGD, epsilon {epsilon:g}"
-            found.append(work.row(method, _cost(posterior), [work.accuracy(posterior)]))
-    x, test_x = _features(work)
-    student, voted = _voted(work, x, test_x)
-    found.append(work.row("CGNMax", _cost(student), [voted]))
-    posterior = _as_published(work)
-    found.append(work.row("DP-SGLD", _cost(posterior), [work.accuracy(posterior)]))
-    scattered = [_scattered(work, x, key) for key in range(work.runs)]
-    accuracies = [work.accuracy(posterior, test_x) for posterior in scattered]
-    return [*found, work.row("DP-SGLD on scattering features", _cost(scattered[0]), accuracies)]
+    measures: dict[str, Callable[[Work], Found]] = {
+        "non-private": _unprotected,
+        "DP-SGD, epsilon 0.5": lambda work: _dp_sgd(work, 0.5),
+        "DP-SGD, epsilon 8": lambda work: _dp_sgd(work, 8.0),
+        "CGNMax": _voted,
+        "DP-SGLD": _as_published,
+        SCATTERED: _scattered,
+    }
+    settings = {"effort": work.effort, "records": work.split.x.shape, "features": work.setting}
+    rows = []
+    for method, measure in measures.items():
+        if (work.dataset, method) in CLAIMED:
+            claimed = CLAIMED[work.dataset, method]
+            epsilon, found = parts.get(f"{work.dataset} {method}", settings, lambda measure=measure: measure(work))
+            mean = float(np.mean(found))
+            rows.append(Row(work.dataset, method, claimed[0], epsilon, work.delta, claimed[1], mean, len(found)))
+    return rows
 
 
-def _cost(posterior: Posterior) -> float:
-    assert posterior.guarantee is not None
-    return posterior.guarantee.epsilon
+def _cost(posterior: Posterior) -> float | None:
+    return None if posterior.guarantee is None else posterior.guarantee.epsilon
 
 
-def _limited(split: Split, most: int | None) -> Split:
-    return split._replace(x=split.x[:most], y=split.y[:most], test_x=split.test_x[:most], test_y=split.test_y[:most])
-
-
-def _unprotected(work: Work) -> Posterior:
+def _unprotected(work: Work) -> Found:
     sampler = samplers.dp_sgd(learning_rate=UNBOUND, momentum=MOMENTUM)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotPrivateWarning)
-        records, steps = (work.split.x, work.split.y), work.steps(LESSONS, BATCH)
-        return fitting.sample(work.model, records, sampler, steps, BATCH, key=0, progress=False)
+    steps = work.steps(LESSONS, BATCH)
+    return work.found(fits.fit_unprotected(work.model, work.records, sampler, steps, BATCH, key=0))
 
 
-def _fitted(work: Work, budget: Budget, sampler: samplers.Sampler, **how: Any) -> Posterior:
-    records = (work.split.x, work.split.y)
-    quiet: Any = {"verbose": False, "progress": False, "clipping": "plain"}  # gradients are cut as published
-    return fitting.fit(work.model, records, budget, sampler, key=0, **quiet, **how)
-
-
-def _dp_sgd(work: Work, epsilon: float) -> Posterior:
+def _dp_sgd(work: Work, epsilon: float) -> Found:
     sampler = samplers.dp_sgd(learning_rate=RATE, momentum=MOMENTUM)
     batch = min(LARGE, len(work.split.x))
-    budget = Budget(epsilon=epsilon, delta=work.delta)
-    return _fitted(work, budget, sampler, clip=1.0, steps=work.steps(LESSONS, batch), batch_size=batch)
+    budget, plan = Budget(epsilon=epsilon, delta=work.delta), {"steps": work.steps(LESSONS, batch), "batch_size": batch}
+    return work.found(fits.fit(work.model, work.records, budget, sampler, key=0, clip=1.0, **plan))
 
 
-def _as_published(work: Work) -> Posterior:
+def _as_published(work: Work) -> Found:
     step_size, clip, delta = PAPER[work.dataset]
     steps, n = work.steps(EPOCHS, BATCH), len(work.split.x)
     budget = Budget(epsilon=1.001 * _price(work.dataset, n, steps) + 0.01, delta=delta)
     sampler = samplers.sgld(step_size=step_size, temperature=TEMPERATURE)
-    return _fitted(work, budget, sampler, clip=clip, steps=steps, batch_size=BATCH, draws=min(100, steps // 2))
+    plan = {"clip": clip, "steps": steps, "batch_size": BATCH, "draws": min(work.effort.draws, steps // 2)}
+    return work.found(fits.fit(work.model, work.records, budget, sampler, key=0, **plan))
 
 
 def _price(dataset: str, n: int, steps: int | None = None) -> float:
@@ -177,25 +193,20 @@ def _price(dataset: str, n: int, steps: int | None = None) -> float:
     )
 
 
-def _features(work: Work) -> tuple[np.ndarray, np.ndarray]:
-    setting = image_settings.SETTINGS[work.dataset]
-    x, test_x = (image_settings.rows(setting, images) for images in (work.split.x, work.split.test_x))
-    return x, test_x
+def _scattered(work: Work) -> Found:
+    x, test_x = work.features()
+    batch = min(work.setting.batch_size, len(x) // 2)
+    setting = replace(work.setting, epsilon=CLAIMED[work.dataset, SCATTERED][0], delta=work.delta, batch_size=batch)
+    quiet = {"verbose": False, "progress": False}
+    runs = [image_settings.fitted(setting, x, work.split.y, key=key, **quiet) for key in range(work.effort.runs)]
+    return work.found(*runs, x=test_x)
 
 
-def _scattered(work: Work, x: np.ndarray, key: int) -> Posterior:
-    setting = image_settings.SETTINGS[work.dataset]
-    claimed = CLAIMED[work.dataset, "DP-SGLD on scattering features"][0]
-    batch = min(setting.batch_size, len(x) // 2)
-    setting = replace(setting, epsilon=claimed, delta=work.delta, batch_size=batch)
-    return image_settings.fitted(setting, x, work.split.y, key=key, verbose=False, progress=False)
-
-
-def _voted(work: Work, x: np.ndarray, test_x: np.ndarray) -> tuple[Posterior, float]:
-    """The student, and its accuracy on the images that it did not see."""
+def _voted(work: Work) -> Found:
+    """The accuracy of the student is on the images that it did not see."""
+    x, test_x = work.features()
     half = len(test_x) // 2
-    setting = image_settings.SETTINGS[work.dataset]
-    unit = np.float32(16 / setting.scale)
+    unit = np.float32(16 / work.setting.scale)
     model = models.softmax_regression(x.shape[1], image_settings.CLASSES)
     budget = Budget(epsilon=CLAIMED[work.dataset, "CGNMax"][0], delta=work.delta)
     student = baselines.pate(
@@ -203,11 +214,12 @@ def _voted(work: Work, x: np.ndarray, test_x: np.ndarray) -> tuple[Posterior, fl
         (x * unit, work.split.y),
         budget,
         test_x[:half] * unit,
-        teachers=min(TEACHERS, len(x) // 20),
+        teachers=work.effort.teachers,
+        steps=work.effort.lessons,
         key=0,
         verbose=False,
     )
-    return student, float(np.mean(student.predict(test_x[half:] * unit) == work.split.test_y[half:]))
+    return _cost(student), [fits.accuracy(student, test_x[half:] * unit, work.split.test_y[half:])]
 
 
 def _claims(rows: list[Row]) -> tuple[Claim, ...]:
@@ -220,7 +232,7 @@ _WHY: dict[str, Callable[[Row], str]] = {
     "DP-SGD, epsilon 8": lambda row: "a tighter accountant, momentum and a convolutional network",
     "CGNMax": lambda row: "the authors of CGNMax teach the student with unlabelled images too; ours sees answers alone",
     "DP-SGLD": lambda row: _published(row.dataset),
-    "DP-SGLD on scattering features": lambda row: "convex, so that noise averages out; no figure in the paper",
+    SCATTERED: lambda row: "convex, so that noise averages out; no figure in the paper",
 }
 
 
@@ -247,8 +259,8 @@ def _claim(row: Row) -> Claim:
 def _figure(rows: list[Row]) -> Any:
     figure, axes = new_figure(1, 8.0, 0.42 * len(rows) + 1.2)
     places = np.arange(len(rows))[::-1]
-    axes.barh(places + 0.18, [row.accuracy for row in rows], 0.34, color="#0072B2", label="measured")
-    axes.barh(places - 0.18, [row.claimed_accuracy or 0.0 for row in rows], 0.34, color="#E69F00", label="claimed")
+    axes.barh(places + 0.18, [row.accuracy for row in rows], 0.34, color=BLUE, label="measured")
+    axes.barh(places - 0.18, [row.claimed_accuracy or 0.0 for row in rows], 0.34, color=ORANGE, label="claimed")
     for place, row in zip(places, rows, strict=True):
         price = "" if row.epsilon is None else f", epsilon {row.epsilon:.3g}"
         axes.text(row.accuracy + 0.005, place + 0.18, f"{row.accuracy:.1%}{price}", va="center", fontsize=7)

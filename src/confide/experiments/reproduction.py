@@ -1,17 +1,22 @@
-"""What a reproduction leaves behind: a CSV, a PNG, and a table of claims against measurements."""
+"""What a reproduction leaves behind: a CSV, a PNG, a table of claims against measurements, and how it was made."""
 
 from __future__ import annotations
 
 import csv
+import datetime
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import confide
 from confide.validation import Refused
 
 # Okabe and Ito's colours: told apart by colour-blind readers and on a dark page.
-COLOURS = {"wang2015": "#D55E00", "moments": "#56B4E9", "numerical": "#0072B2"}
+BLUE, SKY, GREEN, ORANGE, RED, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
+SUFFIXES = (".csv", ".png", "-claims.csv", ".json")
+DOTS = 100  # per inch: a picture is well below 100 kB
 
 
 class Claim(NamedTuple):
@@ -23,6 +28,11 @@ class Claim(NamedTuple):
     why: str
 
 
+def left_out(what: str, reason: Refused) -> Claim:
+    """Of something that the paper shows, and that cannot be made here."""
+    return Claim(what, "shown", "left out", str(reason))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
     name: str
@@ -31,21 +41,29 @@ class Reproduction:
     claims: tuple[Claim, ...]
     figure: Any  # a matplotlib figure
 
-    def write(self, out: Path) -> list[Path]:
-        """Write NAME.csv, NAME.png and NAME-claims.csv into the folder."""
+    def write(self, out: Path, quick: bool, cpu_minutes: float) -> list[Path]:
+        """Write NAME.csv, NAME.png, NAME-claims.csv and NAME.json into the folder."""
         try:
-            return self._write(out)
+            return self._write(out, quick, cpu_minutes)
         except OSError as error:
             raise Refused(f"--out {str(out)!r} cannot be used: {error.strerror or error}") from None
 
-    def _write(self, out: Path) -> list[Path]:
-        paths = [out / f"{self.name}{suffix}" for suffix in (".csv", ".png", "-claims.csv")]
+    def _write(self, out: Path, quick: bool, cpu_minutes: float) -> list[Path]:
+        paths = [out / f"{self.name}{suffix}" for suffix in SUFFIXES]
         for path, columns, rows in ((paths[0], self.columns, self.rows), (paths[2], Claim._fields, self.claims)):
             with path.open("w", newline="") as file:
                 writer = csv.writer(file)
                 writer.writerow(columns)
                 writer.writerows(rows)
-        self.figure.savefig(paths[1], dpi=160)
+        self.figure.savefig(paths[1], dpi=DOTS, pil_kwargs={"optimize": True})
+        made = {
+            "command": f"confide reproduce {self.name}" + (" --quick" if quick else ""),
+            "quick": quick,
+            "cpu_minutes": float(f"{cpu_minutes:.2g}"),
+            "date": datetime.date.today().isoformat(),
+            "version": confide.__version__,
+        }
+        paths[3].write_text(json.dumps(made, indent=2) + "\n")
         return paths
 
 
@@ -65,3 +83,10 @@ def new_figure(columns: int, width: float, height: float) -> tuple[Any, Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(1, columns)
+
+
+def finish_axes(axes: Any, xlabel: str, ylabel: str, title: str = "", **settings: Any) -> None:
+    """Labels, a small title and a grid; logarithmic axes unless the settings say otherwise."""
+    axes.set(**{"xscale": "log", "yscale": "log", "xlabel": xlabel, "ylabel": ylabel, "title": title} | settings)
+    axes.title.set_fontsize(9.5)
+    axes.grid(True, which="major", alpha=0.3)

@@ -6,13 +6,13 @@ record, so a distance is the norm of its gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from confide.data import datasets
-from confide.experiments.reproduction import new_figure
+from confide.experiments.reproduction import GREEN, RED, SKY, finish_axes, new_figure
 from confide.privacy.accountants import bayesian, bayesian_costs
 from confide.validation import Refused
 
@@ -24,10 +24,10 @@ WORST, PUBLISHED, BOUNDED, UNCLIPPED = (
     "BDP, bounded, clipped",
     "BDP, published, not clipped",
 )
-STYLES: dict[str, dict[str, Any]] = {  # Okabe and Ito's colours; where curves coincide, all can be seen
-    PUBLISHED: {"color": "#56B4E9", "linestyle": "-", "linewidth": 4},
-    BOUNDED: {"color": "#D55E00", "linestyle": "-", "linewidth": 2, "marker": "s"},
-    UNCLIPPED: {"color": "#009E73", "linestyle": "-", "linewidth": 2, "marker": "^"},
+STYLES: dict[str, dict[str, Any]] = {  # where curves coincide, all can be seen
+    PUBLISHED: {"color": SKY, "linestyle": "-", "linewidth": 4},
+    BOUNDED: {"color": RED, "linestyle": "-", "linewidth": 2, "marker": "s"},
+    UNCLIPPED: {"color": GREEN, "linestyle": "-", "linewidth": 2, "marker": "^"},
     WORST: {"color": "black", "linestyle": ":", "linewidth": 2},
 }
 
@@ -89,6 +89,31 @@ def gradients(steps: int, samples: int) -> tuple[np.ndarray, str]:
     return norms, name
 
 
+class Noise(NamedTuple):
+    """Epsilon against sigma, for gradients of a run on real data."""
+
+    points: list[Point]
+    norms: np.ndarray
+    source: str
+
+    def draw(self, title: str, horizontal: str) -> Any:
+        return draw(self.points, title, horizontal, ticks=(0.5, 1, 2, 4, 8))
+
+
+def against_noise(
+    quick: bool, quantiles: Sequence[float], measure: Callable[[np.ndarray, float, float], dict[str, float]]
+) -> Noise:
+    """`measure(norms, C, sigma)` tells epsilon by methods; C is a quantile of the norms."""
+    norms, source = gradients(*((30, 16) if quick else (1000, 64)))
+    points = [
+        Point(quantile, method, float(sigma), epsilon)
+        for quantile in quantiles
+        for sigma in np.geomspace(0.5, 8.0, 3 if quick else 9)
+        for method, epsilon in measure(norms, float(np.quantile(norms, quantile)), float(sigma)).items()
+    ]
+    return Noise(points, norms, source)
+
+
 def draw(points: Sequence[Point], title: str, horizontal: str, ticks: Sequence[float]) -> Any:
     """A row of panels, one for each quantile, with one legend below."""
     quantiles = sorted({point.quantile for point in points})
@@ -98,11 +123,9 @@ def draw(points: Sequence[Point], title: str, horizontal: str, ticks: Sequence[f
             curve = [(p.horizontal, p.epsilon) for p in points if (p.quantile, p.method) == (quantile, method)]
             if curve:
                 panel.plot(*zip(*curve, strict=True), label=method, markersize=4, **style)
-        panel.set(xscale="log", yscale="log", xlabel=horizontal, title=f"{title} {quantile:g}-quantile")
+        finish_axes(panel, horizontal, "", f"{title} {quantile:g}-quantile")
         panel.set_xticks(ticks, [f"{tick:,g}" for tick in ticks], fontsize=8)
         panel.minorticks_off()
-        panel.title.set_fontsize(9)
-        panel.grid(True, alpha=0.3)
     panels[0].set_ylabel("epsilon")
     handles = {label: line for panel in panels for line, label in zip(*panel.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), fontsize=8, loc="outside lower center", ncols=4)

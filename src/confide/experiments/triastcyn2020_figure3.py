@@ -18,20 +18,15 @@ SAMPLING = 1024 / 60_000
 
 
 def run(quick: bool = False) -> Reproduction:
-    sigmas = np.geomspace(0.5, 8.0, 3 if quick else 9)
-    norms, source = curves.gradients(*((30, 16) if quick else (1000, 64)))
-    points = []
-    for quantile in QUANTILES:
-        clip = float(np.quantile(norms, quantile))
-        for sigma in sigmas:
-            found = curves.clipped(norms, clip, float(sigma) * clip, SAMPLING)
-            points += [Point(quantile, method, float(sigma), epsilon) for method, epsilon in found.items()]
+    found = curves.against_noise(
+        quick, QUANTILES, lambda norms, clip, sigma: curves.clipped(norms, clip, sigma * clip, SAMPLING)
+    )
     return Reproduction(
         name="triastcyn2020-figure3",
         columns=("quantile", "method", "sigma", "epsilon"),
-        rows=points,
-        claims=_claims(points, norms, source),
-        figure=curves.draw(points, "clip at the", "sigma (noise over clip)", ticks=(0.5, 1, 2, 4, 8)),
+        rows=found.points,
+        claims=_claims(*found),
+        figure=found.draw("clip at the", "sigma (noise over clip)"),
     )
 
 

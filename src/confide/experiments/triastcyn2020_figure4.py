@@ -17,23 +17,21 @@ SAMPLING = 1024 / 60_000
 
 
 def run(quick: bool = False) -> Reproduction:
-    sigmas = np.geomspace(0.5, 8.0, 3 if quick else 9)
-    norms, source = curves.gradients(*((30, 16) if quick else (1000, 64)))
-    points = []
-    for quantile in QUANTILES:
-        level = float(np.quantile(norms, quantile))
-        for sigma in map(float, sigmas):
-            points += [
-                Point(quantile, WORST, sigma, curves.everybody(len(norms), sigma, SAMPLING)),
-                Point(quantile, UNCLIPPED, sigma, curves.unclipped(norms, sigma * level, SAMPLING)),
-            ]
+    found = curves.against_noise(quick, QUANTILES, _measure)
     return Reproduction(
         name="triastcyn2020-figure4",
         columns=("quantile", "method", "sigma", "epsilon"),
-        rows=points,
-        claims=_claims(points, norms, source),
-        figure=curves.draw(points, "noise at the", "sigma (noise over C)", ticks=(0.5, 1, 2, 4, 8)),
+        rows=found.points,
+        claims=_claims(*found),
+        figure=found.draw("noise at the", "sigma (noise over C)"),
     )
+
+
+def _measure(norms: np.ndarray, level: float, sigma: float) -> dict[str, float]:
+    return {
+        WORST: curves.everybody(len(norms), sigma, SAMPLING),
+        UNCLIPPED: curves.unclipped(norms, sigma * level, SAMPLING),
+    }
 
 
 def _claims(points: list[Point], norms: np.ndarray, source: str) -> tuple[Claim, ...]:

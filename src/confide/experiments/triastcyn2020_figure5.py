@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.experiments.reproduction import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    RED,
+    SKY,
+    Claim,
+    Reproduction,
+    finish_axes,
+    new_figure,
+)
 from confide.experiments.triastcyn2020_curves import DELTA
 from confide.privacy.accountants import bayesian
 
@@ -17,7 +27,7 @@ STEPS = 10_000
 SAMPLING = 64 / 60_000
 LARGEST = 2048
 TRIED = {32: "as Abadi et al. (2016)", 64: "our default"}
-COLOURS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00")  # Okabe and Ito
+COLOURS = (BLUE, SKY, GREEN, ORANGE, RED)
 
 
 def curve(clip: float, orders: np.ndarray, direction: str = "both") -> np.ndarray:
@@ -94,15 +104,7 @@ def _figure(orders: np.ndarray, curves: dict[float, np.ndarray]):
         axes.plot(orders, values, color=colour, label=f"C = {clip:g}", linewidth=2)
         best = int(np.argmin(values))
         axes.plot(orders[best], values[best], "o", color=colour, markersize=7)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="order lambda",
-        ylabel="epsilon at delta = 1e-5",
-        title="10,000 steps, q = 64/60000, sigma = 1; dots: the best order",
-        ylim=(0.01, 1e4),
-    )
-    axes.title.set_fontsize(10)
-    axes.grid(True, which="major", alpha=0.3)
+    title = "10,000 steps, q = 64/60000, sigma = 1; dots: the best order"
+    finish_axes(axes, "order lambda", "epsilon at delta = 1e-5", title, ylim=(0.01, 1e4))
     axes.legend(fontsize=8)
     return figure

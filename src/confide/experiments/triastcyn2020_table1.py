@@ -3,22 +3,28 @@
 Every row is fitted with the noise that pays for the table's own epsilon of DP at delta 1e-5, by the exact accountant;
 epsilon_mu at delta_mu = 1e-10 is of that same run, from 8 records at each step as in the authors' code. The paper's own
 setting is another: for MNIST it clips the mean of a batch of 1,024 and adds noise of 0.1 to it, for the number of BDP
-alone. Datasets and models: `triastcyn2020_learning`.
+alone. Datasets, splits and models: `triastcyn2020_learning`. Accuracies and estimates are means over random splits,
+with standard deviations; whatever else is in a row is the same for all of them.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 import confide
+from confide.experiments import fits
 from confide.experiments import triastcyn2020_learning as learning
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.experiments.fits import spread
+from confide.experiments.parts import NOT_KEPT, Parts
+from confide.experiments.reproduction import BLUE, PINK, RED, SKY, Claim, Reproduction, new_figure
 from confide.experiments.triastcyn2020_curves import DELTA, STRICT
-from confide.experiments.triastcyn2020_learning import Fitted
 from confide.privacy.accountants import bayesian
+from confide.samplers import Sampler
 
 TRIED = (2, 4, 8, 16, 32)  # orders in the authors' code
 SIGMA, BATCH, DIGITS = 0.1, 1024, 60_000  # theirs for MNIST
@@ -49,62 +55,99 @@ COLUMNS = (
     "records",
     "steps",
     "noise_multiplier",
-    "accuracy_baseline",
-    "accuracy_private",
     "epsilon",
     "P(A)",
     "epsilon_at_1e-10",
     "epsilon_at_1e-10_moments",
-    "epsilon_mu_published",
     "P(A)_published",
-    "epsilon_mu_bounded",
     "P(A)_bounded",
+    *(
+        f"{name}{suffix}"
+        for name in ("accuracy_baseline", "accuracy_private", "epsilon_mu_published", "epsilon_mu_bounded")
+        for suffix in ("", "_deviation")
+    ),
+    "splits",
 )
+
+
+class Cell(NamedTuple):
+    """A private fit to one split, and what it reveals, as `learning.Fitted`."""
+
+    records: int
+    accuracy: float
+    multiplier: float
+    epsilon: float
+    strict: float
+    worst_case: float
+    published: float
+    bounded: float
+    samples: int
 
 
 class Row(NamedTuple):
     name: str
-    records: int
     steps: int
-    baseline: float
-    fitted: Fitted
+    baselines: list[float]  # accuracies, one of each split
+    cells: list[Cell]
+
+    def of(self, quantity: str) -> list[float]:
+        return [getattr(cell, quantity) for cell in self.cells]
+
+    def mean(self, quantity: str) -> float:
+        return float(np.mean(self.of(quantity)))
 
     @property
-    def cells(self) -> tuple[Any, ...]:
-        found, typical = self.fitted, self.fitted.typical
-        numbers = (
-            found.multiplier,
-            self.baseline,
-            found.accuracy,
-            found.epsilon,
-            bayesian.belief(found.epsilon),
-            found.strict,
-            typical.worst_case,
-            found.published,
-            bayesian.belief(found.published),
-            typical.bounded,
-            bayesian.belief(typical.bounded),
-        )
-        return (self.name, self.records, self.steps, *(round(number, 5) for number in numbers))
+    def columns(self) -> tuple[Any, ...]:
+        same = [self.mean(quantity) for quantity in ("multiplier", "epsilon", "strict", "worst_case")]
+        beliefs = [bayesian.belief(self.mean(quantity)) for quantity in ("epsilon", "published", "bounded")]
+        varied = [self.baselines, *(self.of(quantity) for quantity in ("accuracy", "published", "bounded"))]
+        pairs = [number for values in varied for number in fits.mean_and_deviation(values)]
+        numbers = [*same[:2], beliefs[0], *same[2:], *beliefs[1:], *pairs]
+        whole = (self.name, self.cells[0].records, self.steps)
+        return (*whole, *(round(number, 5) for number in numbers), len(self.cells))
 
 
-def run(quick: bool = False) -> Reproduction:
-    rows = []
+def run(quick: bool = False, parts: Parts = NOT_KEPT) -> Reproduction:
+    rows: dict[str, Row] = {}
     for name, plan in learning.plans(quick).items():
-        task = plan.task(plan.effort.records)
-        baseline = learning.accuracy(learning.unprotected(task, plan.baseline, plan.longer), task.test)
         samplers = {name: plan.sampler}
         if name == "MNIST":  # as much noise in the end: each weight moves in a tenth of the steps
             samplers[PART] = confide.dp_sgd(10**0.5, updated=0.1)
-        for label, sampler in samplers.items():
-            found = learning.fitted(task, sampler, plan.effort, TABLE[name].epsilon)
-            rows.append(Row(label, len(task.train[1]), plan.effort.steps, baseline, found))
+        baselines: list[float] = []
+        rows |= {label: Row(label, plan.effort.steps, baselines, []) for label in samplers}
+        for number in range(learning.SPLITS[quick]):
+            task = functools.cache(functools.partial(plan.task, number))  # read when it is needed first
+            how = {"effort": plan.effort, "longer": plan.longer}
+            baselines.append(parts.get(f"{name} baseline {number}", how, functools.partial(_baseline, plan, task)))
+            for label, sampler in samplers.items():
+                measure = functools.partial(_cell, plan, sampler, task, TABLE[name].epsilon)
+                rows[label].cells.append(Cell(*parts.get(f"{label} {number}", how, measure)))
     return Reproduction(
         name="triastcyn2020-table1",
         columns=COLUMNS,
-        rows=[row.cells for row in rows],
-        claims=_claims({row.name: row for row in rows}),
-        figure=_figure(rows),
+        rows=[row.columns for row in rows.values()],
+        claims=_claims(rows),
+        figure=_figure(list(rows.values())),
+    )
+
+
+def _baseline(plan: learning.Plan, task: Callable[[], learning.Task]) -> float:
+    return fits.accuracy(learning.unprotected(task(), plan.baseline, plan.longer), *task().test)
+
+
+def _cell(plan: learning.Plan, sampler: Sampler, task: Callable[[], learning.Task], epsilon: float) -> Cell:
+    found = learning.fitted(task(), sampler, plan.effort, epsilon)
+    typical = found.typical
+    return Cell(
+        records=len(task().train[1]),
+        accuracy=found.accuracy,
+        multiplier=found.multiplier,
+        epsilon=found.epsilon,
+        strict=found.strict,
+        worst_case=typical.worst_case,
+        published=found.published,
+        bounded=typical.bounded,
+        samples=typical.samples,
     )
 
 
@@ -132,21 +175,21 @@ def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
     floor = -np.log(STRICT) / max(TRIED)
     q = BATCH / DIGITS
     part, whole = rows[PART], rows["MNIST"]
-    estimates = [row.fitted.typical for row in rows.values()]
+    cells = [cell for row in rows.values() for cell in row.cells]
     beyond = {
-        "as published": [row.fitted.published / row.fitted.typical.worst_case - 1 for row in rows.values()],
-        "bounded": [one.bounded / one.worst_case - 1 for one in estimates],
+        "as published": [cell.published / cell.worst_case - 1 for cell in cells],
+        "bounded": [cell.bounded / cell.worst_case - 1 for cell in cells],
     }
-    quantile = float(stats.t.isf(learning.GAMMA, estimates[0].samples - 1))
+    quantile = float(stats.t.isf(learning.GAMMA, cells[0].samples - 1))
     least = [-np.log(STRICT) / printed.typical for printed in TABLE.values()]
     return (
         *(_row(rows[name], printed) for name, printed in TABLE.items()),
         Claim(
             "MNIST: 10% of the weights at each step",
             "achieved the best performance",
-            f"test accuracy {part.fitted.accuracy:.3f} against {whole.fitted.accuracy:.3f} with all of them, at the "
-            f"same epsilon; epsilon_mu {part.fitted.published:.3g} against {whole.fitted.published:.3g}, "
-            f"bounded {part.fitted.typical.bounded:.3g} against {whole.fitted.typical.bounded:.3g}",
+            f"test accuracy {spread(part.of('accuracy'))} against {spread(whole.of('accuracy'))} with all of them, at "
+            f"the same epsilon; epsilon_mu {part.mean('published'):.3g} against {whole.mean('published'):.3g}, "
+            f"bounded {part.mean('bounded'):.3g} against {whole.mean('bounded'):.3g}",
             "a step in a tenth of the weights takes in a tenth of the noise, and the clip is for what is seen of a "
             "gradient there, so that less is cut; but every weight learns in a tenth of the steps. Which weights move "
             "is public, and costs nothing",
@@ -157,7 +200,7 @@ def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
             "at that noise, against what the moments accountant has for everybody at the same delta_mu = 1e-10: "
             + ", ".join(f"{min(shares):+.2%} to {max(shares):+.2%} {name}" for name, shares in beyond.items()),
             "with the power T inside the expectation the longest gradients of a sample decide, and they are near "
-            f"the clip. The t-quantile of {estimates[0].samples} samples at gamma = 1e-16 is {quantile:.0f} standard "
+            f"the clip. The t-quantile of {cells[0].samples} samples at gamma = 1e-16 is {quantile:.0f} standard "
             "errors, so that the published estimate is above the worst case. And a delta that is 100,000 times as "
             "small costs more than typical people could save",
         ),
@@ -189,16 +232,17 @@ def _claims(rows: dict[str, Row]) -> tuple[Claim, ...]:
 
 
 def _row(row: Row, printed: Published) -> Claim:
-    found, typical, belief = row.fitted, row.fitted.typical, bayesian.belief
+    belief = bayesian.belief
+    epsilon, published, bounded = (row.mean(quantity) for quantity in ("epsilon", "published", "bounded"))
     return Claim(
         row.name,
         f"accuracy {printed.baseline}% and {printed.private}%; DP {printed.epsilon:g} ({printed.guessed}), "
         f"BDP {printed.typical:g} ({printed.typically})",
-        f"accuracy {row.baseline:.1%} and {found.accuracy:.1%} ({row.records:,} records, {row.steps:,} steps, noise "
-        f"{found.multiplier:.3g}); DP {found.epsilon:.3g} ({belief(found.epsilon):.3f}), at delta 1e-10 "
-        f"{found.strict:.3g} (moments accountant {typical.worst_case:.3g}); BDP {found.published:.3g} "
-        f"({belief(found.published):.3f}) published, "
-        f"{typical.bounded:.3g} ({belief(typical.bounded):.3f}) bounded",
+        f"accuracy {spread(row.baselines, '.1%')} and {spread(row.of('accuracy'), '.1%')} over {len(row.cells)} splits "
+        f"({row.cells[0].records:,} records, {row.steps:,} steps, noise {row.mean('multiplier'):.3g}); DP "
+        f"{epsilon:.3g} ({belief(epsilon):.3f}), at delta 1e-10 {row.mean('strict'):.3g} (moments accountant "
+        f"{row.mean('worst_case'):.3g}); BDP {published:.3g} ({belief(published):.3f}) published, {bounded:.3g} "
+        f"({belief(bounded):.3f}) bounded",
         WHY[row.name],
     )
 
@@ -217,28 +261,29 @@ def _figure(rows: list[Row]) -> Any:
     figure, (left, right) = new_figure(2, 11.0, 4.6)
     places = np.arange(len(rows))
     printed = [TABLE[row.name if row.name in TABLE else "MNIST"] for row in rows]
+    mark: dict[str, Any] = {"color": PINK, "markersize": 8, "markeredgewidth": 2.5}
+    percent = {
+        "baseline": [[100 * value for value in row.baselines] for row in rows],
+        "accuracy": [[100 * value for value in row.of("accuracy")] for row in rows],
+    }
+    of = {quantity: [row.of(quantity) for row in rows] for quantity in ("epsilon", "strict", "published", "bounded")}
     series = (
-        (left, -0.2, [100 * row.baseline for row in rows], [p.baseline for p in printed], "without privacy", "#56B4E9"),
-        (left, 0.2, [100 * row.fitted.accuracy for row in rows], [p.private for p in printed], "private", "#0072B2"),
-        (right, -0.3, [row.fitted.epsilon for row in rows], [p.epsilon for p in printed], "DP, 1e-5", "black"),
-        (right, -0.1, [row.fitted.strict for row in rows], None, "DP, 1e-10", "#999999"),
-        (
-            right,
-            0.1,
-            [row.fitted.published for row in rows],
-            [p.typical for p in printed],
-            "BDP, 1e-10, published",
-            "#56B4E9",
-        ),
-        (right, 0.3, [row.fitted.typical.bounded for row in rows], None, "BDP, 1e-10, bounded", "#D55E00"),
+        (left, -0.2, percent["baseline"], [p.baseline for p in printed], "without privacy", SKY),
+        (left, 0.2, percent["accuracy"], [p.private for p in printed], "private", BLUE),
+        (right, -0.3, of["epsilon"], [p.epsilon for p in printed], "DP, 1e-5", "black"),
+        (right, -0.1, of["strict"], None, "DP, 1e-10", "#999999"),
+        (right, 0.1, of["published"], [p.typical for p in printed], "BDP, 1e-10, published", SKY),
+        (right, 0.3, of["bounded"], None, "BDP, 1e-10, bounded", RED),
     )
     for axes, shift, values, claimed, label, colour in series:
-        axes.bar(places + shift, values, width=0.4 if axes is left else 0.2, color=colour, label=label)
+        means, deviations = zip(*(fits.mean_and_deviation(one) for one in values), strict=True)
+        width = 0.4 if axes is left else 0.2
+        axes.bar(places + shift, means, yerr=np.nan_to_num(deviations), width=width, color=colour, label=label)
         if claimed is not None:
-            axes.plot(places + shift, claimed, "x", color="#CC79A7", markersize=8, markeredgewidth=2.5)
+            axes.plot(places + shift, claimed, "x", **mark)
     names = [row.name.replace(", ", ",\n") for row in rows]
     for axes in (left, right):
-        axes.plot([], [], "x", color="#CC79A7", markersize=8, markeredgewidth=2.5, label="as printed")
+        axes.plot([], [], "x", **mark, label="as printed")
         axes.set_xticks(places, names, fontsize=8)
         axes.grid(True, axis="y", alpha=0.3)
         axes.set_axisbelow(True)

@@ -3,11 +3,13 @@
 The paper's curves, with its bound for one posterior sample (Theorem 1) and with the tight one, and Langevin dynamics,
 which needs no faith in the mixing of a chain. `confide.experiments.wang2015_panels` has datasets and methods.
 Accuracies are means, with standard errors, over noise and over what is fresh: records of the synthetic panel, splits
-of Abalone, and nothing else of Adult, whose split is its authors'. Two processes share the panels.
+of Abalone, and nothing else of Adult, whose split is its authors'. Two processes share the panels, each of whose points
+is a part that is kept.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import multiprocessing
 from collections.abc import Callable
@@ -18,8 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.data.datasets import Split
-from confide.experiments import wang2015_panels
-from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.experiments import fits, wang2015_panels
+from confide.experiments.parts import NOT_KEPT, Parts
+from confide.experiments.reproduction import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    Claim,
+    Reproduction,
+    left_out,
+    new_figure,
+)
 from confide.experiments.wang2015_panels import (
     DELTA,
     FULL,
@@ -50,14 +64,14 @@ PANELS = {
     "abalone": Panel("Abalone", wang2015_panels.abalone, (-5, 3), (0.1, 1.0)),
     "adult": Panel("Adult", wang2015_panels.adult, (-5, 3), (0.5, 0.85)),
 }
-STYLES: dict[Method, dict[str, str]] = {  # Okabe and Ito's colours, and no two alike in print
+STYLES: dict[Method, dict[str, str]] = {  # no two alike in print
     "Non-private": {"color": "black", "linestyle": "--"},
-    "One-Posterior sample, published": {"color": "#56B4E9", "linestyle": "-", "marker": "v"},
-    "One-Posterior sample, tight": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
-    "Langevin": {"color": "#009E73", "linestyle": "--", "marker": "D"},
-    "Objective perturbation": {"color": "#D55E00", "linestyle": "-", "marker": "s"},
-    "Output perturbation": {"color": "#E69F00", "linestyle": "-.", "marker": "^"},
-    "Hybrid+DP-SGNHT": {"color": "#CC79A7", "linestyle": "-", "marker": "P"},
+    "One-Posterior sample, published": {"color": SKY, "linestyle": "-", "marker": "v"},
+    "One-Posterior sample, tight": {"color": BLUE, "linestyle": "-", "marker": "o"},
+    "Langevin": {"color": GREEN, "linestyle": "--", "marker": "D"},
+    "Objective perturbation": {"color": RED, "linestyle": "-", "marker": "s"},
+    "Output perturbation": {"color": ORANGE, "linestyle": "-.", "marker": "^"},
+    "Hybrid+DP-SGNHT": {"color": PINK, "linestyle": "-", "marker": "P"},
     "DP-SGNHT alone": {"color": "#7F7F7F", "linestyle": ":", "marker": "x"},
 }
 
@@ -89,7 +103,7 @@ class Chains(NamedTuple):
 class Results(NamedTuple):
     points: list[Point]
     chains: list[Chains]
-    missing: dict[str, str]  # panels, and why
+    missing: dict[str, Refused]  # panels, and why
 
     def curve(self, dataset: str, method: Method) -> list[Point]:
         return [point for point in self.points if (point.dataset, point.method) == (dataset, method)]
@@ -99,22 +113,22 @@ class Results(NamedTuple):
         return [dataset for dataset in PANELS if self.curve(dataset, "Non-private")]
 
 
-def run(quick: bool = False, efforts: dict[str, Effort] | None = None) -> Reproduction:
+def run(quick: bool = False, parts: Parts = NOT_KEPT, efforts: dict[str, Effort] | None = None) -> Reproduction:
     efforts = efforts or (QUICK if quick else FULL)
     if len(efforts) == 1:
-        parts = [panel(*item) for item in efforts.items()]
+        found = [panel(*item, parts) for item in efforts.items()]
     else:
         context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
         with ProcessPoolExecutor(PROCESSES, mp_context=context, initializer=_begin, initargs=(quick,)) as pool:
             try:
-                parts = list(pool.map(panel, efforts, efforts.values()))
+                found = list(pool.map(panel, efforts, efforts.values(), [parts] * len(efforts)))
             except BrokenProcessPool as cause:
                 raise Refused(
                     "a process that drew a panel was killed, perhaps for want of memory: run it again"
                 ) from cause
-    missing = {dataset: reason for part in parts for dataset, reason in part.missing.items()}
-    points = sorted((p for part in parts for p in part.points), key=lambda point: list(PANELS).index(point.dataset))
-    results = Results(points, [chains for part in parts for chains in part.chains], missing)
+    missing = {dataset: reason for one in found for dataset, reason in one.missing.items()}
+    points = sorted((p for one in found for p in one.points), key=lambda point: list(PANELS).index(point.dataset))
+    results = Results(points, [chains for one in found for chains in one.chains], missing)
     return Reproduction(
         name="wang2015-figure1",
         columns=Point._fields,
@@ -131,49 +145,50 @@ def _begin(quick: bool) -> None:
     jax.config.update("jax_disable_most_optimizations", quick)
 
 
-def panel(dataset: str, effort: Effort) -> Results:
+def panel(dataset: str, effort: Effort, parts: Parts = NOT_KEPT) -> Results:
     """All curves of one panel; a dataset that is not there is left out."""
     results = Results([], [], {})
     try:
-        splits = [_limited(PANELS[dataset].split(number), effort) for number in range(effort.splits)]
+        splits = [fits.limit(PANELS[dataset].split(number), effort.records) for number in range(effort.splits)]
     except Refused as reason:
-        results.missing[dataset] = str(reason)
+        results.missing[dataset] = reason
         return results
     results.points.append(_point(dataset, "Non-private", math.inf, [unprotected(split) for split in splits]))
     for method in METHODS:
         for logarithm in effort.logarithms:
-            trials = [Trial(split, math.exp(logarithm), effort, number) for number, split in enumerate(splits)]
-            found = [measured(trial, method) for trial in trials]
-            accuracies = [accuracy for one in found for accuracy in one.accuracies]
+            name, settings = f"{dataset} {method} {logarithm:g}", {"effort": effort._replace(logarithms=())}
+            measure = functools.partial(_measure, splits, method, logarithm, effort)
+            accuracies, chains = parts.get(name, settings, measure)
             point = _point(dataset, method, math.exp(logarithm), accuracies)
             results.points.append(point)
-            results.chains.extend(_chains(point, p) for one in found for p in one.posteriors if p.diagnostics)
+            results.chains.extend(Chains(*point[:3], *seen) for seen in chains)
     return results
 
 
-def _chains(point: Point, posterior: Posterior) -> Chains:
+def _measure(splits: list[Split], method: Method, logarithm: float, effort: Effort) -> tuple[list[float], list[Any]]:
+    """Accuracies on all splits, and what is known of the hidden chains."""
+    trials = [Trial(split, math.exp(logarithm), effort, number) for number, split in enumerate(splits)]
+    found = [measured(trial, method) for trial in trials]
+    posteriors = [posterior for one in found for posterior in one.posteriors if posterior.diagnostics]
+    return [accuracy for one in found for accuracy in one.accuracies], [_chains(one) for one in posteriors]
+
+
+def _chains(posterior: Posterior) -> tuple[Any, ...]:
+    """The fields of `Chains` after the first three."""
     assert posterior.diagnostics is not None
     plan, seen = posterior.plan, posterior.diagnostics
-    own = (plan["parameters"], plan.get("radius"), plan.get("log_likelihood_bound"))
-    return Chains(*point[:3], seen.r_hat, seen.effective, *own)
-
-
-def _limited(split: Split, effort: Effort) -> Split:
-    return split._replace(x=split.x[: effort.records], y=split.y[: effort.records])
+    return seen.r_hat, seen.effective, plan["parameters"], plan.get("radius"), plan.get("log_likelihood_bound")
 
 
 def _point(dataset: str, method: Method, epsilon: float, accuracies: list[float]) -> Point:
-    count = len(accuracies)
-    error = float(np.std(accuracies, ddof=1)) / math.sqrt(count) if count > 1 else math.nan
-    return Point(dataset, method, epsilon, float(np.mean(accuracies)), error, count)
+    mean, deviation = fits.mean_and_deviation(accuracies)
+    return Point(dataset, method, epsilon, mean, deviation / math.sqrt(len(accuracies)), len(accuracies))
 
 
 def _claims(results: Results) -> tuple[Claim, ...]:
-    left_out = [
-        Claim(f"the panel {dataset}", "shown", "left out", reason) for dataset, reason in results.missing.items()
-    ]
+    missing = [left_out(f"the panel {dataset}", reason) for dataset, reason in results.missing.items()]
     if not results.points:
-        return tuple(left_out)
+        return tuple(missing)
     tight, published = "One-Posterior sample, tight", "One-Posterior sample, published"
     levels = [f"{results.curve(dataset, 'Non-private')[0].mean:.3f} ({dataset})" for dataset in results.datasets]
     return (
@@ -225,7 +240,7 @@ def _claims(results: Results) -> tuple[Claim, ...]:
             "the paper blames numerical constants; here the tight accountant prices the steps, and their draws predict "
             "together",
         ),
-        *left_out,
+        *missing,
     )
 
 

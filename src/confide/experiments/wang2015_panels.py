@@ -10,7 +10,6 @@ run: k draws of mu-Gaussian-DP each are bought with sqrt(k) mu, and k pure ones 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -19,8 +18,9 @@ import numpy as np
 from confide import models, samplers
 from confide.data import datasets
 from confide.data.datasets import Split
-from confide.inference import baselines, fitting
-from confide.inference.posterior import ExactnessWarning, Posterior
+from confide.experiments import fits
+from confide.inference import baselines
+from confide.inference.posterior import Posterior
 from confide.models import convexity
 from confide.models.inputs import as_records
 from confide.privacy import pricing
@@ -103,11 +103,7 @@ class Trial(NamedTuple):
         return Budget(epsilon=epsilon, delta=delta, neighbours="replace-one")
 
     def fit(self, budget: Budget, sampler: samplers.Sampler, repeat: int = 0, **settings: Any) -> Posterior:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExactnessWarning)  # what the chains look like is among the claims
-            quiet: dict[str, Any] = {"key": self._key(repeat), "progress": False, "verbose": False}
-            quiet["clipping"] = "plain"  # as published
-            return fitting.fit(self.model, self.train, budget, sampler, **quiet, **settings)
+        return fits.fit(self.model, self.train, budget, sampler, key=self._key(repeat), **settings)
 
     def minima(self, release: Callable[..., Posterior], **settings: Any) -> list[Posterior]:
         return [
@@ -148,8 +144,7 @@ def abalone(number: int) -> Split:
     mean accuracy goes down to 0.1.
     """
     x, y = datasets.abalone()
-    order = np.random.default_rng([SEED, number]).permutation(len(x))
-    train, test = np.split(order, [round(TRAINED * len(x))])
+    train, test = fits.shuffle(len(x), round(TRAINED * len(x)), SEED, number)
     label = (y > 0).astype(np.float32)
     return Split(x[train], label[train], x[test], label[test])
 

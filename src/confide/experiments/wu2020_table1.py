@@ -26,6 +26,7 @@ import numpy as np
 from confide.audits.lira import lira
 from confide.audits.training import Trained, networks
 from confide.data import datasets
+from confide.experiments import fits
 from confide.experiments.reproduction import Claim, Reproduction
 from confide.experiments.wu2020_tables import COLUMNS, METHODS, Row, attacked, beside, drawn, row
 
@@ -108,17 +109,7 @@ def _private(splits: np.ndarray, y: np.ndarray) -> Row:
     found = []
     for number, split in enumerate(splits):
         records = x[split[:TRAIN]], y[split[:TRAIN]]
-        posterior = confide.fit(
-            model,
-            records,
-            budget,
-            confide.sgld(),
-            steps=STEPS,
-            batch_size=64,
-            key=number,
-            verbose=False,
-            clipping="plain",
-        )
+        posterior = fits.fit(model, records, budget, confide.sgld(), steps=STEPS, batch_size=64, key=number)
         said = np.log(np.maximum(posterior.predict_proba(x), 1e-12))
         found.append(attacked(said, y, split[:TRAIN], split[-TEST:]))
     return row(f"DP-SGLD, epsilon {EPSILON:g}", float("nan"), found)

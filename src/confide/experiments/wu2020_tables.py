@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.audits.threshold import threshold_attack
-from confide.experiments.reproduction import new_figure
+from confide.experiments.reproduction import BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure
 
 METHODS = ("SGD", "SGD+", "Dropout", "RMSprop", "SGLD", "SGLD+", "pSGLD", "pSGLD+")
 METRICS = ("auc", "f1", "accuracy", "train", "test", "gap")
@@ -35,8 +35,8 @@ PAPER = {
         "pSGLD+": (0.648, 0.692, 0.640, 0.987, 0.830, 0.157),
     },
 }
-COLOURS = {"SGD": "#D55E00", "Dropout": "#E69F00", "RMSprop": "#CC79A7", "SGLD": "#0072B2", "pSGLD": "#56B4E9"}
-OTHER = "#009E73"  # what the paper has not; with the above, Okabe and Ito's
+COLOURS = {"SGD": RED, "Dropout": ORANGE, "RMSprop": PINK, "SGLD": BLUE, "pSGLD": SKY}
+OTHER = GREEN  # what the paper has not
 
 
 class Row(NamedTuple):
@@ -81,10 +81,12 @@ def row(method: str, learning_rate: float, found: Sequence[tuple[float, ...]]) -
 
 
 def beside(ours: Row, table: str) -> str:
-    """AUC, training and test accuracy of a row, with the paper's in brackets."""
+    """AUC, training and test accuracy of a row, with deviations over splits, and the paper's in brackets."""
     paper = PAPER[table].get(ours.method)
     parts = [
-        f"{name} {ours.means[place]:.3f}" + (f" ({paper[place]:.3f})" if paper else "")
+        f"{name} {ours.means[place]:.3f}"
+        + ("" if math.isnan(ours.deviations[place]) else f" ± {ours.deviations[place]:.3f}")
+        + (f" ({paper[place]:.3f})" if paper else "")
         for name, place in (("AUC", 0), ("train", 3), ("test", 4))
     ]
     return f"{ours.method}: {', '.join(parts)}"

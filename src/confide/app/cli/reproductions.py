@@ -19,18 +19,20 @@ def reproduce(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the CSV, the PNG and the claims.")] = Path("reproductions"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer points.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the CSV, the PNG, the claims and how they were made.")] = Path(
+        "reproductions"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller everything, in two minutes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Recompute a figure or a table of the papers: claimed, measured, and why they differ. Takes minutes."""
-    from confide import experiments
-    from confide.experiments.reproduction import make_folder
+    """Recompute a figure or a table of the papers: claimed, measured, and why they differ.
 
-    module = experiments.load(name)
-    make_folder(out)
-    result = module.run(quick=quick)
-    paths = result.write(out)
+    Takes minutes, some of them hours; one that was stopped goes on where it was if it is called again. With --quick,
+    at most two minutes, and its numbers are for a first look alone.
+    """
+    from confide import experiments
+
+    result, paths = experiments.reproduce(name, out, quick)
     if as_json:
         print_json({"name": name, "files": [str(p) for p in paths], "claims": [c._asdict() for c in result.claims]})
         return

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from confide import experiments
 from confide.app import cli
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +34,7 @@ def loaded(path: Path):
 
 
 GENERATE = loaded(DOCS / "generate.py")
+RESULTS = loaded(DOCS / "results_page.py")
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
@@ -154,6 +157,23 @@ def test_what_is_not_there_is_noticed():
 def test_the_reference_is_current(file):
     committed = (DOCS / "reference" / file).read_text()
     assert committed == GENERATE.PAGES[file](), f"docs/reference/{file} is out of date: run 'make docs'"
+
+
+def test_the_results_are_current():
+    assert RESULTS.PAGE.read_text() == RESULTS.page(), "docs/results.md is out of date: run 'make docs'"
+
+
+def test_the_results_have_a_section_for_every_reproduction_and_say_what_was_not_run(tmp_path):
+    kept, empty = RESULTS.page(), RESULTS.page(tmp_path)
+    for name in experiments.NAMES:
+        for page in (kept, empty):
+            assert page.count(f" {{ #{name} }}\n") == 1
+        command = f"Not run in full yet: `confide reproduce {name} --out docs/results`"
+        assert command in empty
+        assert (command in kept) == (RESULTS.made(name) is None)
+    quick = {"quick": True, "command": "", "cpu_minutes": 1.0, "date": "", "version": ""}
+    (tmp_path / f"{experiments.NAMES[0]}.json").write_text(json.dumps(quick))
+    assert RESULTS.page(tmp_path) == empty
 
 
 def test_every_command_is_in_the_reference_and_has_help():

@@ -48,7 +48,7 @@ class Rule:
     def noisy(self) -> bool:
         return self.optimiser in ("sgld", "psgld")
 
-    def step(self, state: State, gradient: Any, rate: jax.Array | float, n: int, key: jax.Array) -> State:
+    def step(self, state: State, gradient: Any, rate: jax.Array | float, n: jax.Array | float, key: jax.Array) -> State:
         weights, squares, slope = state.weights, state.squares, gradient
         metric = jax.tree.map(lambda _: jnp.float32(1), weights)
         if self.preconditioned:

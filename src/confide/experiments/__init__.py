@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -49,10 +51,24 @@ def reproduce(name: str, out: Path, quick: bool = False) -> tuple[Reproduction, 
     make_folder(out)
     parts, before = Parts(out / f"{name}-parts", quick), _cpu_seconds()
     resumable: dict[str, Any] = {"parts": parts} if "parts" in inspect.signature(module.run).parameters else {}
-    result = module.run(quick=quick, **resumable)
+    with _compilation(quick):
+        result = module.run(quick=quick, **resumable)
     paths = result.write(out, quick, (parts.earlier_seconds() + _cpu_seconds() - before) / 60)
     parts.clear()
     return result, paths
+
+
+@contextlib.contextmanager
+def _compilation(quick: bool) -> Iterator[None]:
+    """Small programs take longer to optimise than to run."""
+    import jax
+
+    before = jax.config.jax_disable_most_optimizations  # type: ignore[attr-defined]
+    jax.config.update("jax_disable_most_optimizations", quick or before)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
 
 
 def _cpu_seconds() -> float:

@@ -118,7 +118,9 @@ def _hybrid(work: Work, epsilon: float, key: int) -> Posterior:
 METHODS: dict[str, Callable[[Work, float, int], Posterior]] = {
     "non-private": lambda work, epsilon, key: fits.fit_unprotected(work.model, work.records, key=key),
     "DP-SGLD": _sgld,
-    "langevin": lambda work, epsilon, key: work.fitted(epsilon, key, samplers.langevin(), steps=work.effort.langevin_steps),
+    "langevin": lambda work, epsilon, key: work.fitted(
+        epsilon, key, samplers.langevin(), steps=work.effort.langevin_steps
+    ),
     "DPVI": lambda work, epsilon, key: work.fitted(epsilon, key, samplers.dpvi()),
     "OPS": lambda work, epsilon, key: work.fitted(epsilon, key, work.published()),
     "hybrid": _hybrid,

@@ -98,8 +98,8 @@ def _gradient(dropout: float, weights: Weights, x: jax.Array, y: jax.Array, key:
     return jax.grad(_loss)(weights, x, y, dropout, key)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 4))
-def _moved(rule: Rule, state: State, gradient: Weights, rate: jax.Array, n: int, key: jax.Array) -> State:
+@functools.partial(jax.jit, static_argnums=0)
+def _moved(rule: Rule, state: State, gradient: Weights, rate: jax.Array, n: jax.Array, key: jax.Array) -> State:
     return rule.step(state, gradient, rate, n, key)
 
 
@@ -128,7 +128,7 @@ def trained(
         for number, rows in enumerate(rng.permutation(len(y))[: steps * batch_size].reshape(steps, batch_size)):
             noise_key, dropout_key = jax.random.split(jax.random.fold_in(key, epoch * steps + number))
             gradient = _gradient(dropout, state.weights, jnp.asarray(x[rows]), jnp.asarray(y[rows]), dropout_key)
-            state = _moved(rule, state, gradient, jnp.float32(rate), len(y), noise_key)
+            state = _moved(rule, state, gradient, jnp.float32(rate), jnp.float32(len(y)), noise_key)
         kept = [*kept[-(keep - 1) :], state.weights] if keep > 1 else [state.weights]
     return kept
 

@@ -48,12 +48,12 @@ def started(out, how):
 def test_a_killed_process_that_is_resumed_leaves_the_same_files(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert started(whole, "go").communicate(timeout=120)[0].split() == list("012345")
-    process = started(killed, "hang")
-    while not (killed / "hanging").exists():
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(timeout=60) == -signal.SIGKILL
+    with started(killed, "hang") as process:
+        while not (killed / "hanging").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
     assert not (killed / "li2019-table1.csv").exists()
     assert len(list((killed / "li2019-table1-parts").iterdir())) == 3
     assert started(killed, "go").communicate(timeout=120)[0].split() == list("345")

@@ -63,7 +63,7 @@ def _compilation(quick: bool) -> Iterator[None]:
     """Small programs take longer to optimise than to run."""
     import jax
 
-    before = jax.config.jax_disable_most_optimizations  # type: ignore[attr-defined]
+    before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", quick or before)
     try:
         yield

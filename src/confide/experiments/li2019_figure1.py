@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from confide.experiments.reproduction import BLUE, RED, SKY, Claim, Reproduction, finish_axes, new_figure
+from confide.experiments.colours import BLUE, RED, SKY
+from confide.experiments.reproduction import Claim, Reproduction, finish_axes, new_figure
 from confide.privacy import step_size_theorems
 
 SETTING: dict[str, Any] = {

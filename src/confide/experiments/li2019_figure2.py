@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.experiments.reproduction import BLUE, GREEN, RED, SKY, Claim, Reproduction, finish_axes, new_figure
+from confide.experiments.colours import BLUE, GREEN, RED, SKY
+from confide.experiments.reproduction import Claim, Reproduction, finish_axes, new_figure
 from confide.privacy import calibration, pricing, step_size_theorems
 
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)

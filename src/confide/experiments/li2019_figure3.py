@@ -23,19 +23,9 @@ from confide import models, samplers
 from confide.data import datasets
 from confide.data.datasets import Split
 from confide.experiments import fits
+from confide.experiments.colours import BLUE, GREEN, ORANGE, PINK, RED, SKY
 from confide.experiments.parts import NOT_KEPT, Parts
-from confide.experiments.reproduction import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Claim,
-    Reproduction,
-    finish_axes,
-    new_figure,
-)
+from confide.experiments.reproduction import Claim, Reproduction, finish_axes, new_figure
 from confide.inference import baselines
 from confide.inference.posterior import Posterior
 from confide.privacy.budget import Budget

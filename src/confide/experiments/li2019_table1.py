@@ -24,8 +24,9 @@ from confide import models, samplers
 from confide.data import datasets
 from confide.data.datasets import Split
 from confide.experiments import fits, image_settings
+from confide.experiments.colours import BLUE, ORANGE
 from confide.experiments.parts import NOT_KEPT, Parts
-from confide.experiments.reproduction import BLUE, ORANGE, Claim, Reproduction, left_out, new_figure
+from confide.experiments.reproduction import Claim, Reproduction, left_out, new_figure
 from confide.inference import baselines
 from confide.inference.posterior import Posterior
 from confide.privacy import calibration, pricing

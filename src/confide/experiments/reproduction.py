@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import confide
 from confide.validation import Refused
 
-# Okabe and Ito's colours: told apart by colour-blind readers and on a dark page.
-BLUE, SKY, GREEN, ORANGE, RED, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
 SUFFIXES = (".csv", ".png", "-claims.csv", ".json")
 DOTS = 100  # per inch: a picture is well below 100 kB
 

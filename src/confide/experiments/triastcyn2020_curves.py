@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.data import datasets
-from confide.experiments.reproduction import GREEN, RED, SKY, finish_axes, new_figure
+from confide.experiments.colours import GREEN, RED, SKY
+from confide.experiments.reproduction import finish_axes, new_figure
 from confide.privacy.accountants import bayesian, bayesian_costs
 from confide.validation import Refused
 

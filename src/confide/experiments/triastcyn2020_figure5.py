@@ -8,17 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from confide.experiments.reproduction import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    SKY,
-    Claim,
-    Reproduction,
-    finish_axes,
-    new_figure,
-)
+from confide.experiments.colours import BLUE, GREEN, ORANGE, RED, SKY
+from confide.experiments.reproduction import Claim, Reproduction, finish_axes, new_figure
 from confide.experiments.triastcyn2020_curves import DELTA
 from confide.privacy.accountants import bayesian
 

@@ -19,9 +19,10 @@ from scipy import stats
 import confide
 from confide.experiments import fits
 from confide.experiments import triastcyn2020_learning as learning
+from confide.experiments.colours import BLUE, PINK, RED, SKY
 from confide.experiments.fits import spread
 from confide.experiments.parts import NOT_KEPT, Parts
-from confide.experiments.reproduction import BLUE, PINK, RED, SKY, Claim, Reproduction, new_figure
+from confide.experiments.reproduction import Claim, Reproduction, new_figure
 from confide.experiments.triastcyn2020_curves import DELTA, STRICT
 from confide.privacy.accountants import bayesian
 from confide.samplers import Sampler

@@ -21,19 +21,9 @@ import numpy as np
 
 from confide.data.datasets import Split
 from confide.experiments import fits, wang2015_panels
+from confide.experiments.colours import BLUE, GREEN, ORANGE, PINK, RED, SKY
 from confide.experiments.parts import NOT_KEPT, Parts
-from confide.experiments.reproduction import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    Claim,
-    Reproduction,
-    left_out,
-    new_figure,
-)
+from confide.experiments.reproduction import Claim, Reproduction, left_out, new_figure
 from confide.experiments.wang2015_panels import (
     DELTA,
     FULL,

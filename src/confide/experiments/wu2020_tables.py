@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.audits.threshold import threshold_attack
-from confide.experiments.reproduction import BLUE, GREEN, ORANGE, PINK, RED, SKY, new_figure
+from confide.experiments.colours import BLUE, GREEN, ORANGE, PINK, RED, SKY
+from confide.experiments.reproduction import new_figure
 
 METHODS = ("SGD", "SGD+", "Dropout", "RMSprop", "SGLD", "SGLD+", "pSGLD", "pSGLD+")
 METRICS = ("auc", "f1", "accuracy", "train", "test", "gap")

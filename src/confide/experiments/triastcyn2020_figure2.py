@@ -91,7 +91,7 @@ def _measure(
 
 
 def _leakage(part: dict[str, Any]) -> Leakage:
-    distances = {f"{side}_distances": np.array(part[f"{side}_distances"]) for side in ("train", "test")}
+    distances: dict[str, Any] = {f"{side}_distances": np.array(part[f"{side}_distances"]) for side in ("train", "test")}
     return Leakage(**part | distances)
 
 

@@ -85,6 +85,8 @@ def _title(name: str) -> str:
 
 def _duration(told: dict[str, Any]) -> str:
     minutes = told["cpu_minutes"]
+    if minutes < 1:
+        return f"{60 * minutes:.0f} seconds"
     return f"{minutes:.2g} minutes" if minutes < 100 else f"{minutes / 60:.2g} hours"
 
 

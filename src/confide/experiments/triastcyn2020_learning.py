@@ -59,7 +59,7 @@ class Task(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """Of one run: `records` are the most that are fitted, and tested."""
+    """Of one run: `records` are the most that are fitted."""
 
     records: int
     batch_size: int
@@ -67,9 +67,10 @@ class Effort(NamedTuple):
 
 
 def resplit(split: Split, records: int, number: int) -> Split:
-    """A random split with as many training records as the authors'; of each side, the first so many."""
+    """A random split with as many training records as the authors'; of these at most so many, half of it for tests."""
     x, y = np.concatenate([split.x, split.test_x]), np.concatenate([split.y, split.test_y])
-    train, test = (part[:records] for part in fits.shuffle(len(y), len(split.y), SEED, number))
+    train, test = fits.shuffle(len(y), len(split.y), SEED, number)
+    train, test = train[:records], test[: records // 2]
     return Split(x[train], y[train], x[test], y[test])
 
 

@@ -75,7 +75,8 @@ def test_triastcyn2020_table1_has_its_rows_and_bounds_them(tmp_path):
         assert found["P(A)"] == pytest.approx(1 / (1 + math.exp(-printed.epsilon)), abs=1e-3)
         assert found["accuracy_private"] > (0.25 if "CIFAR" in found["row"] else 0.45)
         assert found["splits"] == 2
-        assert 0 < found["accuracy_private_deviation"] < 0.2
+        assert found["accuracy_private_deviation"] < 0.2
+    assert any(row[result.columns.index("accuracy_private_deviation")] > 0 for row in result.rows)
 
 
 @long

@@ -55,7 +55,7 @@ class Effort(NamedTuple):
 
 
 FULL = Effort((0.02, 0.05, 0.1, 0.3, 1.0), 10, None, 100, 400)
-QUICK = Effort((0.1, 1.0), 1, 4000, 30, 30, 60, 100)
+QUICK = Effort((0.1, 1.0), 1, 4000, 30, 30, 400, 100)
 
 
 class Point(NamedTuple):

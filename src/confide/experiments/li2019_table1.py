@@ -64,10 +64,11 @@ class Effort(NamedTuple):
     teachers: int
     lessons: int  # steps of a teacher, and of their student
     share: float = 1.0  # of the steps on scattering features
+    convolutions: int | None = None  # as many as the network has for such images
 
 
 FULL = Effort(None, None, EPOCHS, 5, 100, 250, 300)
-QUICK = Effort(1000, 200, 1, 1, 2, 20, 60, 0.5)
+QUICK = Effort(1000, 200, 1, 1, 2, 20, 60, 0.5, 2)
 
 
 class Row(NamedTuple):
@@ -91,7 +92,8 @@ class Work(NamedTuple):
     @property
     def model(self) -> models.Model:
         shape = self.split.x.shape
-        return models.cnn((*shape[1:3], shape[3] if len(shape) == 4 else 1))
+        channels = shape[3] if len(shape) == 4 else 1
+        return models.cnn((*shape[1:3], channels), convolutions=self.effort.convolutions)
 
     @property
     def records(self) -> fits.Records:

@@ -221,7 +221,7 @@ def test_wang2015_keeps_its_points(monkeypatch, tmp_path):
     effort, parts = Effort((-1.0, 1.0), draws=2), Parts(tmp_path)
     first = wang2015_figure1.panel("synthetic", effort, parts)
     monkeypatch.setattr(wang2015_figure1, "measured", None)
-    assert wang2015_figure1.panel("synthetic", effort, parts) == first
+    assert repr(wang2015_figure1.panel("synthetic", effort, parts)) == repr(first)  # some errors are unknown
     with pytest.raises(TypeError):
         wang2015_figure1.panel("synthetic", effort._replace(draws=3), parts)
 

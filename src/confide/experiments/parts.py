@@ -33,8 +33,9 @@ class Parts:
     def get(self, name: str, settings: Mapping[str, Any], measure: Callable[[], Any]) -> Any:
         """The value of a part: the one that is kept, if it was measured with these settings."""
         told = {"part": name, "version": confide.__version__, "quick": self.quick, "settings": settings}
-        fingerprint = hashlib.sha256(json.dumps(told, sort_keys=True, default=repr).encode()).hexdigest()
-        path = self.folder and self.folder / f"{re.sub(r'[^A-Za-z0-9.]+', '-', name)}.json"
+        fingerprint = _digest(json.dumps(told, sort_keys=True, default=repr))
+        readable = re.sub(r"[^A-Za-z0-9.]+", "-", name)  # alike for -1 and 1
+        path = self.folder and self.folder / f"{readable}-{_digest(name)[:8]}.json"
         if path and path.exists():
             kept = json.loads(path.read_text())
             if kept["fingerprint"] == fingerprint:
@@ -56,6 +57,10 @@ class Parts:
     def clear(self) -> None:
         if self.folder and self.folder.exists():
             shutil.rmtree(self.folder)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 NOT_KEPT = Parts()

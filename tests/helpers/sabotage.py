@@ -11,7 +11,7 @@ from confide.inference.loop import Job
 from confide.inference.plans import scoring as plans
 from confide.inference.questions import Question, Questions
 from confide.inference.scoring_job import ScoringJob
-from confide.mechanism import batches, information, noise, per_example
+from confide.mechanism import batches, information, linear_sums, noise, per_example
 from confide.mechanism.clipping import GLM, ClippedSum, MultinomialGLM
 from confide.mechanism.per_example import column
 from confide.mechanism.scale import ScaleRelease
@@ -30,8 +30,13 @@ def half_the_noise(patch) -> None:
 
 
 def less_noise(patch, factor: float) -> None:
-    honest = noise.add_noise
+    honest, join = noise.add_noise, linear_sums._join
     patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, factor * scale, units))
+
+    def joined(total, deviation, source):
+        return total * (deviation / noise.GRID) + join(np.zeros_like(total), factor * deviation, source)
+
+    patch.setattr(linear_sums, "_join", joined)
 
 
 def half_the_noise_of(patch, kind: str, number: int | None = None) -> None:
@@ -132,6 +137,7 @@ def no_weights(patch) -> None:
     for kind in (GLM, MultinomialGLM):
         patch.setattr(kind, "cut", lambda self, residual, threshold: residual)
     patch.setattr(per_example, "most", lambda batch, limit: jnp.finfo(jnp.float32).max)  # through a root, and secure
+    patch.setattr(linear_sums, "cut_lengths", lambda rows, bound: rows)
 
 
 def far_rows_count_more(patch, factor: float = 2.0) -> None:

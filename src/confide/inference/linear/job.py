@@ -123,7 +123,7 @@ class LinearScoringJob:
         scale = scale._replace(outcome=max(scale.outcome, least))
         here = Frame(self.number, self.constant, self.prior_scale, *scale, self.cuts)
         with jax.enable_x64(True):
-            state = self.ask(self.questions(), here, table, key, state, done, keep)
+            state = self.ask(self.questions(here), table, key, state, done, keep)
         self.release = self._told(here, state)
         if self.planted is not None:
             self.observations = Observations(None, None, state.statistics[None])
@@ -136,14 +136,13 @@ class LinearScoringJob:
         """Standard deviations of the noise in both informations."""
         return self.cuts.information_bound * self.information_multipliers
 
-    def questions(self) -> LinearQuestions:
+    def questions(self, here: Frame) -> LinearQuestions:
         replaced = self.planted is not None and self.planted.replaced
-        return LinearQuestions(intercept=self.intercept, cuts=self.cuts, secure=self.secure, replaced=replaced)
+        return LinearQuestions(frame=here, intercept=self.intercept, secure=self.secure, replaced=replaced)
 
     def ask(
         self,
         asker: LinearQuestions,
-        here: Frame,
         table: LinearTable,
         key: Any,
         state: State,
@@ -151,7 +150,7 @@ class LinearScoringJob:
         keep: Callable[[int, State], None],
     ) -> State:
         """The questions that are left, in their order: the information, the sums, and the information."""
-        nowhere, bounds = np.zeros(0), (self.cuts.bound, self.cuts.information_bound)
+        here, nowhere, bounds = asker.frame, np.zeros(0), (self.cuts.bound, self.cuts.information_bound)
 
         def information(number: int, root: np.ndarray) -> np.ndarray:
             asked = Question("information", number, nowhere, root, bounds[1], float(self.spread[number]))

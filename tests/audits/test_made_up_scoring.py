@@ -31,6 +31,18 @@ RUNS = {
     "logistic": (models.logistic_regression(D), "two", {}),
     "declared": (models.logistic_regression(D, intercept=True, norm_bound=3.0), "two", {"neighbours": "replace-one"}),
     "linear": (models.linear_regression(D, noise_scale=1.0, intercept=True), "numbers", {}),
+    "learnt noise": (models.linear_regression(D, intercept=True), "numbers", {}),
+    "learnt noise, secure": (
+        models.linear_regression(D),
+        "numbers",
+        {"noise": "secure", "key": None, "neighbours": "replace-one", "canaries": 40},
+    ),
+    "learnt noise of long columns": (
+        models.linear_regression(D, norm_bound=200.0, prior_scale=0.1),
+        "numbers",
+        {"data": (X * np.array([100.0, 1.0, 0.01], np.float32) + 3, OUTCOMES["numbers"]), "epsilon": 20.0},
+    ),
+    "learnt noise, hardly a budget": (models.linear_regression(D), "numbers", {"epsilon": 0.01}),
     "poisson": (models.poisson_regression(D), "counts", {"neighbours": "replace-one"}),
     "negative binomial": (models.negative_binomial_regression(D, intercept=True), "counts", {}),
     "secure": (models.logistic_regression(D), "two", {"noise": "secure", "key": None}),
@@ -40,7 +52,7 @@ RUNS = {
     "hardly a budget": (models.logistic_regression(D), "two", {"epsilon": 0.01}),
     "large budget": (models.linear_regression(D, noise_scale=1.0), "numbers", {"epsilon": 100.0}),
 }
-QUICK = ("logistic", "poisson", "secure")
+QUICK = ("logistic", "poisson", "secure", "learnt noise", "learnt noise, secure")
 
 
 def fitted(name="logistic", **changes):
@@ -66,7 +78,7 @@ def test_an_honest_program_is_not_refuted(name, monkeypatch):
     assert found.tests.keys() == scoring_tests.MEANINGS.keys()
     assert found.tests["priced"] == 1
     assert found.general_bound <= found.bound < found.claimed
-    assert found.steps == 14 + posterior.guarantee.event.events[0].histograms
+    assert found.steps == posterior.plan["steps"] + 2 + posterior.guarantee.event.events[0].histograms
     for kind in scoring_tables.KINDS:
         assert 0.7 < np.max(seen[0].moved[kind]) <= 1
     assert np.max(seen[0].quiet[-2]) > 1  # a table without records is not silent
@@ -110,7 +122,11 @@ SABOTAGED = {
     "off the grid": (sabotage.off_the_grid, "grid"),
     "short keys": (lambda patch: sabotage.short_keys(patch, 2**8), "repeats"),
 }
+LEARNT = {how: each for how, each in SABOTAGED.items() if how not in ("uniform noise", "short keys")} | {
+    "outcomes that count twice": (sabotage.outcomes_count_twice, "scale"),
+}
 SHOWN = (
+    "outcomes that count twice",
     "half the noise of sums",
     "half the noise of the last matrix",
     "scores that are not cut",
@@ -122,13 +138,18 @@ SHOWN = (
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(how, marks=[] if how in SHOWN else pytest.mark.long) for how in SABOTAGED]
+    ("name", "how"),
+    [
+        pytest.param(name, how, marks=[] if how in SHOWN else pytest.mark.long)
+        for name, every in (("logistic", SABOTAGED), ("learnt noise", LEARNT))
+        for how in every
+    ],
 )
-def test_broken_programs_are_refuted(how, monkeypatch):
+def test_broken_programs_are_refuted(name, how, monkeypatch):
     """By noise with 60 repetitions: half of it is not seen less than once in a million times; else always."""
-    broken, test = SABOTAGED[how]
+    broken, test = (SABOTAGED | LEARNT)[how]
     broken(monkeypatch)
-    found = audited(fitted())
+    found = audited(fitted(name))
     assert found.verdict == "violation"
     assert found.tests[test] * len(scoring_tests.MEANINGS) < 1e-3
     others = [p for name, p in found.tests.items() if name in scoring_tables.KINDS and name != test]
@@ -136,12 +157,13 @@ def test_broken_programs_are_refuted(how, monkeypatch):
     assert "not the one that was priced" in str(found) or found.claim_refuted
 
 
+@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
 @pytest.mark.parametrize("how", ["an unpriced sum", "unpriced matrices"])
-def test_a_run_whose_event_lacks_a_part_is_refuted_by_an_honest_program(how, monkeypatch):
+def test_a_run_whose_event_lacks_a_part_is_refuted_by_an_honest_program(how, name, monkeypatch):
     """The event was written by a broken program that is mended since."""
     with monkeypatch.context() as patch:
         SABOTAGED[how][0](patch)
-        posterior = fitted()
+        posterior = fitted(name)
     assert audited(posterior, repetitions=24).tests["priced"] == 0
 
 

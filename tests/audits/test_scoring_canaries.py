@@ -22,16 +22,19 @@ GENERATOR = np.random.default_rng(5)
 X = GENERATOR.normal(size=(N, D)).astype(np.float32)
 OUTCOMES = {
     "logistic": GENERATOR.integers(0, 2, N),
-    "linear": GENERATOR.normal(size=N).astype(np.float32),
+    "linear": (NORMAL := GENERATOR.normal(size=N).astype(np.float32)),
+    "learnt noise": NORMAL,
     "poisson": GENERATOR.poisson(2.0, N),
     "negative binomial": GENERATOR.poisson(2.0, N),
 }
 MODELS = {
     "logistic": models.logistic_regression(D),
     "linear": models.linear_regression(D, noise_scale=1.0, intercept=True),
+    "learnt noise": models.linear_regression(D, intercept=True),
     "poisson": models.poisson_regression(D),
     "negative binomial": models.negative_binomial_regression(D, intercept=True),
 }
+STEPS = {"learnt noise": 8}
 
 
 def fitted(name="logistic", epsilon=4.0, neighbours="add-remove", **changes):
@@ -56,7 +59,7 @@ def test_an_honest_run_is_not_refuted_and_judged_by_its_sums(name, neighbours):
     told, found = posterior.canaries, confide.audit(posterior)
     assert not found.violated, found.tests
     assert told.sampling_probability == 1
-    assert told.steps == len(posterior.plan["noise_multipliers"]) == 12
+    assert told.steps == len(posterior.plan["noise_multipliers"]) == STEPS.get(name, 12)
     check_pulls(told)
     mu = math.sqrt(np.sum((events.SENSITIVITY[neighbours] / np.array(posterior.plan["noise_multipliers"])) ** 2))
     assert found.part == pytest.approx(pricing.gdp_epsilon(mu, 1e-5), rel=1e-3)
@@ -74,13 +77,14 @@ def test_what_canaries_are_in():
 
 
 @pytest.mark.parametrize("kind", noise.NOISES)
-def test_draws_are_the_same_whoever_is_in(kind, monkeypatch):
+@pytest.mark.parametrize("name", ["poisson", "learnt noise"])
+def test_draws_are_the_same_whoever_is_in(name, kind, monkeypatch):
     """To the last bit: neither scale, nor information, nor the model's own coordinates know of canaries."""
     monkeypatch.setattr(noise.os, "urandom", lambda count: bytes(range(count)))  # the key of secure noise
     found = []
     for share in (0, 1):
         monkeypatch.setattr(noise, "coins", lambda source, count, share=share: np.arange(count) % 2 == share)
-        found.append(fitted("poisson", noise=kind, key=1 if kind == "default" else None))
+        found.append(fitted(name, noise=kind, key=1 if kind == "default" else None))
     one, other = found
     assert one.release.to_json() == other.release.to_json()
     assert np.array_equal(one.draws["weights"], other.draws["weights"])
@@ -101,8 +105,19 @@ def test_the_scale_and_the_information_are_those_of_the_records(monkeypatch):
     np.testing.assert_allclose(one.sums[0], other.sums[0], rtol=0.01, atol=0.02)  # of 400 rows and fewer in single
 
 
-def test_a_run_that_was_killed_tells_the_same_of_canaries(tmp_path, monkeypatch):
-    whole = fitted(checkpoint=tmp_path / "whole")
+def test_a_run_that_learns_its_noise_scale_is_the_same_without_canaries(monkeypatch):
+    """To the last bit, where the key is the same: the noise of further coordinates comes behind that of the others."""
+    monkeypatch.setattr(noise.os, "urandom", lambda count: bytes(range(count)))
+    one, other = (fitted("learnt noise", noise="secure", key=None, canaries=canaries) for canaries in (None, 200))
+    assert one.release.to_json() == other.release.to_json()
+    assert one.guarantee.to_json() == other.guarantee.to_json()
+    for leaf in ("weights", "intercept", "noise_scale"):
+        assert np.array_equal(one.draws[leaf], other.draws[leaf])
+
+
+@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+def test_a_run_that_was_killed_tells_the_same_of_canaries(name, tmp_path, monkeypatch):
+    whole = fitted(name, checkpoint=tmp_path / "whole")
     write, written = checkpoints.write, []
 
     def stop(path, checkpoint):
@@ -113,15 +128,16 @@ def test_a_run_that_was_killed_tells_the_same_of_canaries(tmp_path, monkeypatch)
 
     monkeypatch.setattr(checkpoints, "write", stop)
     with pytest.raises(KeyboardInterrupt):
-        fitted(checkpoint=tmp_path / "killed")
-    found = fitted(checkpoint=tmp_path / "killed")
+        fitted(name, checkpoint=tmp_path / "killed")
+    found = fitted(name, checkpoint=tmp_path / "killed")
     assert np.array_equal(found.draws["weights"], whole.draws["weights"])
     for field in ("inside", "scores", "sums", "squares", "pulls"):
         assert np.array_equal(getattr(found.canaries, field), getattr(whole.canaries, field))
 
 
-def test_canaries_are_saved_and_audited_again(tmp_path):
-    posterior = fitted()
+@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+def test_canaries_are_saved_and_audited_again(name, tmp_path):
+    posterior = fitted(name)
     again = confide.Posterior.load(posterior.save(tmp_path / "run"))
     assert again.plan["canaries"] == 200
     assert confide.audit(again).tests == confide.audit(posterior).tests
@@ -134,22 +150,25 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_broken_sums_are_a_violation(name, monkeypatch):
+@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+@pytest.mark.parametrize("how", BROKEN)
+def test_broken_sums_are_a_violation(how, name, monkeypatch):
     """At a small epsilon, too; the noise of sums is a tenth less and not seen once in 10,000 times."""
-    broken, test = BROKEN[name]
+    broken, test = BROKEN[how]
     broken(monkeypatch)
-    found = confide.audit(fitted(epsilon=1.0, canaries=400))
+    found = confide.audit(fitted(name, epsilon=1.0, canaries=400))
     assert found.verdict == "violation"
     assert found.tests[test] < 1e-6
 
 
-@pytest.mark.parametrize("neighbours", events.NEIGHBOURS)
-def test_a_sum_that_was_not_priced_is_a_violation(neighbours, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "neighbours"), [*(("logistic", each) for each in events.NEIGHBOURS), ("learnt noise", "add-remove")]
+)
+def test_a_sum_that_was_not_priced_is_a_violation(name, neighbours, monkeypatch):
     """The last two, more than half of what is revealed; the pairs of 1,500 canaries do not show it once in a
     million times."""
     gaussian = events.gaussian
     monkeypatch.setattr(plans.events, "gaussian", lambda multipliers: gaussian(multipliers[:-2]))
-    found = confide.audit(fitted(epsilon=8.0, canaries=1500, neighbours=neighbours))
+    found = confide.audit(fitted(name, epsilon=8.0, canaries=1500, neighbours=neighbours))
     assert found.verdict == "violation"
     assert found.tests["pairs"] < 1e-4

@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide.inference.linear.asking import LinearQuestions
+from confide.inference.linear.job import LinearScoringJob
 from confide.inference.loop import Job
 from confide.inference.plans import scoring as plans
 from confide.inference.questions import Question, Questions
 from confide.inference.scoring_job import ScoringJob
-from confide.mechanism import batches, information, noise, per_example
+from confide.mechanism import batches, information, linear_sums, noise, per_example
 from confide.mechanism.clipping import GLM, ClippedSum, MultinomialGLM
+from confide.mechanism.linear_scale import LinearScaleRelease
 from confide.mechanism.per_example import column
 from confide.mechanism.scale import ScaleRelease
 from confide.privacy import events
@@ -30,20 +33,25 @@ def half_the_noise(patch) -> None:
 
 
 def less_noise(patch, factor: float) -> None:
-    honest = noise.add_noise
+    honest, join = noise.add_noise, linear_sums._join
     patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, factor * scale, units))
+
+    def joined(total, deviation, source):
+        return total * (deviation / noise.GRID) + join(np.zeros_like(total), factor * deviation, source)
+
+    patch.setattr(linear_sums, "_join", joined)
 
 
 def half_the_noise_of(patch, kind: str, number: int | None = None) -> None:
     """Of the sums of private scoring ("noise") or of its matrices ("information"): of one of them, or of all."""
-    honest = Questions.ask
+    for asker in (Questions, LinearQuestions):
 
-    def ask(self, table, question, *given):
-        if question.kind == kind and number in (None, question.number):
-            question = question._replace(deviation=question.deviation / 2)
-        return honest(self, table, question, *given)
+        def ask(self, table, question, *given, honest=asker.ask):
+            if question.kind == kind and number in (None, question.number):
+                question = question._replace(deviation=question.deviation / 2)
+            return honest(self, table, question, *given)
 
-    patch.setattr(Questions, "ask", ask)
+        patch.setattr(asker, "ask", ask)
 
 
 def uncut_information(patch) -> None:
@@ -59,6 +67,15 @@ def uncut_information(patch) -> None:
         return rows * jnp.sqrt(weight)[:, None]
 
     patch.setattr(information, "halves", halves)
+    patch.setattr(linear_sums, "bound_halves", lambda z, root, cuts, bound: np.clip(z @ root, -1e3, 1e3))
+
+
+def outcomes_count_twice(patch) -> None:
+    """Of a linear model that learns its noise scale."""
+    honest = LinearScaleRelease.count_outcomes
+    patch.setattr(
+        LinearScaleRelease, "count_outcomes", lambda self, given, source: honest(self, np.tile(given, 2), source)
+    )
 
 
 def scale_counts_twice(patch) -> None:
@@ -72,15 +89,17 @@ def half_the_noise_of_the_scale(patch) -> None:
 
 def one_sum_more(patch) -> None:
     """Private scoring asks its last question once more, with other noise."""
-    honest = ScoringJob.ask
+    for job, extra in ((ScoringJob, 0), (LinearScoringJob, 1)):
 
-    def ask(self, questions, table, key, *given):
-        found = honest(self, questions, table, key, *given)
-        root, end = np.eye(self.size) / questions.frame.clip, np.zeros(self.size)
-        questions.ask(table, Question("noise", self.steps, end, root, 1.0, self.multipliers[-1]), key)
-        return found
+        def ask(self, questions, table, key, *given, honest=job.ask, extra=extra):
+            found = honest(self, questions, table, key, *given)
+            bound = self.cuts.bound if extra else 1.0
+            root, end = np.eye(self.size) / questions.frame.norm, np.ones(self.size + extra)
+            question = Question("noise", self.steps, end, root, bound, bound * self.multipliers[-1])
+            questions.ask(table, question, key)
+            return found
 
-    patch.setattr(ScoringJob, "ask", ask)
+        patch.setattr(job, "ask", ask)
 
 
 def unpriced(patch, kind: type) -> None:
@@ -132,6 +151,13 @@ def no_weights(patch) -> None:
     for kind in (GLM, MultinomialGLM):
         patch.setattr(kind, "cut", lambda self, residual, threshold: residual)
     patch.setattr(per_example, "most", lambda batch, limit: jnp.finfo(jnp.float32).max)  # through a root, and secure
+
+    def whole(z, y, place, cuts):
+        away = (y - z @ place.coefficients) / place.scale
+        return np.clip(np.column_stack([away[:, None] * (z @ place.root), cuts.factor * away**2]), -1e6, 1e6)
+
+    patch.setattr(linear_sums, "bound_scores", whole)
+    patch.setattr(linear_sums, "cut_lengths", lambda rows, bound: rows)
 
 
 def far_rows_count_more(patch, factor: float = 2.0) -> None:
@@ -201,6 +227,8 @@ def uniform_noise(patch) -> None:
 def off_the_grid(patch) -> None:
     """Nothing is rounded, as where noise is added in floating point."""
     patch.setattr(noise, "add_noise", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
+    join = linear_sums._join
+    patch.setattr(linear_sums, "_join", lambda total, scale, source: join(total, scale, source) + scale * 2.0**-28)
 
 
 def _units(patch, change) -> None:
@@ -302,6 +330,7 @@ __all__ = [
     "one_parameter",
     "one_step",
     "one_sum_more",
+    "outcomes_count_twice",
     "scale_counts_twice",
     "shifted_stream",
     "short_keys",

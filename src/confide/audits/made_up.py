@@ -51,6 +51,7 @@ from confide.audits.verdicts import ALARM
 from confide.data import atomic_files
 from confide.inference import summaries
 from confide.inference.posterior import Posterior
+from confide.inference.summaries.linear import LinearScoringSummary
 from confide.inference.summaries.scoring import ScoringSummary
 from confide.mechanism import noise
 from confide.validation import Refused
@@ -82,7 +83,7 @@ def audit_program(
     guarantee = posterior.guarantee
     rebuilding.check_model(posterior)
     assert guarantee is not None
-    if isinstance(summaries.from_json(posterior.plan), ScoringSummary):
+    if isinstance(summaries.from_json(posterior.plan), ScoringSummary | LinearScoringSummary):
         deadline = began + seconds
         return made_up_scoring.audit_scoring(
             posterior, confidence=confidence, repetitions=repetitions, deadline=deadline, seed=seed, report=report

@@ -25,16 +25,11 @@ from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, smallest_e
 from confide.audits.priced import SAME, claim_points, reveals_more
 from confide.audits.program import GRID, ROUNDING
 from confide.audits.rebuilding import source
-from confide.audits.scoring_tables import KINDS, Placed, Program, Row
+from confide.audits.scoring_tables import CHANGES, KINDS, Placed, Program, Row
 from confide.audits.scoring_tests import MEANINGS, Told
 from confide.audits.verdicts import ALARM
 from confide.inference.posterior import Posterior
-from confide.inference.release import Release
 from confide.mechanism import exact_rounding
-from confide.mechanism.information import entries
-from confide.privacy import events
-from confide.privacy.events import Neighbours
-from confide.privacy.events.individual import CHANGE
 from confide.validation import Refused
 
 FEWEST, MOST = 24, 400  # repetitions
@@ -115,7 +110,7 @@ def _repetitions(built: Program, given: int | None) -> int:
         if validation.count(repetitions=given) < FEWEST:
             raise Refused(f"repetitions = {given} show next to nothing: give {FEWEST} or more")
         return given
-    each = built.crowd.places * built.job.size**2 + OVERHEAD
+    each = built.crowd.places * built.size**2 + OVERHEAD
     return int(min(MOST, max(FEWEST, WORK / 3 / len(built.releases) / each)))
 
 
@@ -128,7 +123,7 @@ def gather(
     report: Callable[[int, int], None] | None,
 ) -> Told:
     """What is seen of `planned` repetitions, fewer where the deadline has passed."""
-    rows, secure = scoring_tables.candidates(built, generator), built.secure
+    rows, secure = built.rows, built.secure
     last = built.crowd.places - 1
     somewhere = int(generator.integers(last + 1))
     moved = _moved(built, rows, somewhere, source(seed, "moved", 0, secure))
@@ -199,7 +194,7 @@ def _moved(built: Program, rows: dict[str, Row], somewhere: int, key: Any) -> di
         room = _room(each.multiplier, alone[0][number].size)
         lengths = [np.linalg.norm(moved[number]) for moved in added]
         replaced = [np.linalg.norm(one[number] - two[number]) for one, two in itertools.combinations(alone, 2)]
-        ratios = each.multiplier / room * np.array([*lengths, *(length / each.change for length in replaced)])
+        ratios = each.multiplier / room * np.array([*lengths, *(length / CHANGES[each.kind] for length in replaced)])
         found[each.kind].extend(np.nan_to_num(ratios, nan=math.inf).tolist())
     return {kind: np.array(ratios) for kind, ratios in found.items()}
 
@@ -213,17 +208,7 @@ def _unpriced(built: Program, posterior: Posterior) -> bool:
     """Whether the program asks for more than was priced, or is planned for more, or the run stored more."""
     guarantee, release = posterior.guarantee, posterior.release
     assert guarantee is not None
-    assert isinstance(release, Release)
+    assert release is not None
     most = guarantee.event.parts(guarantee.neighbours).squared_mu * (1 + SAME)
-    stored = _stored(built, release, guarantee.neighbours)
+    stored = built.stored(release.terms().multipliers)
     return max(built.heard, stored) > most or reveals_more(built.event, guarantee.event, guarantee.neighbours)
-
-
-def _stored(built: Program, release: Release, neighbours: Neighbours) -> float:
-    """mu^2 of what the run kept of its answers, by the noise that it says each has."""
-    job, bound = built.job, release.frame.information_bound
-    sums = job.rounding.worth(release.noise, job.size)
-    matrices = job.rounding.worth(np.array(release.information_noise) / bound, entries(job.size))
-    total = float(np.sum((events.SENSITIVITY[neighbours] / sums) ** 2))
-    total += float(np.sum((CHANGE[neighbours] / matrices) ** 2))
-    return total + job.scale.event().parts(neighbours).squared_mu

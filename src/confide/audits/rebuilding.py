@@ -80,8 +80,7 @@ def check_model(posterior: Posterior) -> Model:
     name = plan.get("sampler")
     if not summary.noisy_sums and getattr(summary, "independent", False):
         raise Refused(
-            f"made-up audits do not know the sums that {name} releases of a linear model: audit a run of sgld, or one "
-            "of scoring with a given noise_scale"
+            f"made-up audits do not know the sums that {name} releases of a linear model: audit a run of scoring"
         )
     if not summary.noisy_sums or name not in samplers.__all__:
         raise Refused(

@@ -71,6 +71,10 @@ class Planted:
         labels[self.places] = np.where(inside, UP, DOWN if self.replaced else OUT)
         return self.data._replace(arrays=(*others, labels))
 
+    def pulls(self, whole: Records) -> np.ndarray:
+        """Which way every canary pulls: 1 where it is in, else 0, or -1 where it is replaced."""
+        return np.asarray(_pull(jnp.asarray(whole.arrays[-1][self.places])), np.float64)
+
     def without_canaries(self, whole: Records) -> Records:
         """Of a linear model: the records alone, as they were before the canaries."""
         present = np.delete(whole.present, self.places)

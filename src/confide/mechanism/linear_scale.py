@@ -42,16 +42,18 @@ class LinearScaleRelease:
 
     def release(self, records: Records, source: Any) -> LinearScale:
         found = self.rows.release(records, noise.separate(source, "rows"))
-        outcomes = records.arrays[1][records.present].astype(np.float64)
-        with np.errstate(divide="ignore"):
-            octaves = np.floor(2 * (np.log2(np.abs(outcomes)) + FAR))
-        places = np.clip(octaves, 0, 4 * FAR - 1).astype(np.int64)
-        counted = np.bincount(places, minlength=4 * FAR).astype(np.float64)
-        drawn = noise.wide(self.rows.noise, 1.0, 1)  # each count that changes does so by 1
-        noisy = noise.noisy_counts(counted, drawn, noise.separate(source, "outcomes"))
+        noisy = self.count_outcomes(records.arrays[1][records.present], source)
         least = max(STANDS_OUT * self.rows.noise, 0.02 * float(np.max(noisy)))
         seen = found.seen and bool(np.max(noisy) > SEEN * self.rows.noise)
         return LinearScale(found.norm, _within(np.where(noisy >= least, noisy, 0.0)), seen)
+
+    def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
+        """How many outcomes are in every bin, with noise."""
+        with np.errstate(divide="ignore"):
+            octaves = np.floor(2 * (np.log2(np.abs(outcomes.astype(np.float64))) + FAR))
+        places = np.clip(octaves, 0, 4 * FAR - 1).astype(np.int64)
+        counted = np.bincount(places, minlength=4 * FAR).astype(np.float64)
+        return noise.noisy_counts(counted, self.rows.drawn, noise.separate(source, "outcomes"))
 
 
 def _within(counts: np.ndarray) -> float:

@@ -22,6 +22,7 @@ import numpy as np
 from scipy import special
 
 from confide.mechanism import noise
+from confide.mechanism.canaries import LENGTH
 from confide.mechanism.exact_rounding import GRID
 from confide.models.inputs import Records
 
@@ -31,6 +32,7 @@ SLACK = 2.0**-36
 REACH = 1.25  # usual norms: longer rows count less
 SHARE_OF_SCALE = 0.3  # tau
 TINY = 1e-300
+NO_CANARIES = np.zeros(0)
 
 
 class Cuts(NamedTuple):
@@ -81,12 +83,24 @@ def entries(size: int) -> int:
 
 
 def sum_scores(
-    records: Records, intercept: bool, place: Place, cuts: Cuts, deviation: float, source: Any
+    records: Records,
+    intercept: bool,
+    place: Place,
+    cuts: Cuts,
+    deviation: float,
+    source: Any,
+    pulls: np.ndarray = NO_CANARIES,
 ) -> np.ndarray:
-    """The noisy sum of (w psi u, kappa chi), with noise of this standard deviation in every coordinate."""
+    """The noisy sum of (w psi u, kappa chi), with noise of this standard deviation in every coordinate.
+
+    Behind it comes a coordinate for every canary, which pulls far more than the bound, and is cut as a record is. How
+    many there are, and which are in, changes nothing in the coordinates before.
+    """
     total = np.zeros(len(place.root) + 1, np.int64)
     for z, y in _chunks(records, intercept):
         total += np.sum(_whole(bound_scores(z, y, place, cuts), deviation), axis=0)
+    planted = cut_lengths(LENGTH * pulls[:, None], cuts.bound * (1 - SLACK))[:, 0]
+    total = np.concatenate([total, _whole(planted, deviation)])
     return _join(total, deviation, _own(source, *place, *cuts, deviation))
 
 

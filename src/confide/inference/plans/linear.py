@@ -26,6 +26,7 @@ from confide.inference.release import OWN
 from confide.inference.summaries.linear import LinearScoringSummary, MomentsSummary
 from confide.inference.summaries.runs import RunSummary
 from confide.mechanism import noise
+from confide.mechanism.canaries import Planted
 from confide.mechanism.linear_scale import LinearScaleRelease
 from confide.mechanism.linear_sums import entries
 from confide.models.inputs import Records
@@ -53,9 +54,17 @@ class Bought(NamedTuple):
 
 
 def plan_scoring(
-    model: Model, records: Records, budget: Budget, sampler: Scoring, options: Options, constant: int | None, key: Any
+    model: Model,
+    records: Records,
+    budget: Budget,
+    sampler: Scoring,
+    options: Options,
+    constant: int | None,
+    key: Any,
+    planted: Planted | None = None,
 ) -> Plan:
-    """Of a model whose noise scale is learnt; what goes with scoring at all was checked before."""
+    """Of a model whose noise scale is learnt; what goes with scoring at all was checked before, and nothing is planned
+    by canaries."""
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
     size, secure = _check_size(int(flat.size), records, options), options.noise == "secure"
@@ -90,6 +99,7 @@ def plan_scoring(
         prior=prior,
         log_prior=(lambda theta: model.log_prior(unravel(theta))) if prior == OWN else None,
         draws=validation.count(draws=sampler.draws if options.draws is None else options.draws),
+        planted=planted,
     )
     told = {
         **_common(model, sampler, job),

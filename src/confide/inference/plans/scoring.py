@@ -59,10 +59,10 @@ def make_plan(
     assert model.family is not None
     if model.family.learns_noise:
         constant = _constant(model, sampler.constant)
-        if planted is not None:
-            raise Refused("canaries: scoring that learns a noise scale takes none: give noise_scale, or leave them out")
-        return linear_plans.plan_scoring(model, records, budget, sampler, options, constant, key)
-    return _plan(model, records, budget, sampler, options, key, planted)
+        plan = linear_plans.plan_scoring(model, records, budget, sampler, options, constant, key, planted)
+    else:
+        plan = _plan(model, records, budget, sampler, options, key, planted)
+    return plan if planted is None else _among_canaries(plan, planted)
 
 
 def _plan(
@@ -117,8 +117,7 @@ def _plan(
     )
     summary = _summary(model, sampler, job)
     event = _event(job)
-    found = Plan(model, records, job, event, summary, None, RELEASED, describe=lambda told, _: _describe(told, job))
-    return found if planted is None else _among_canaries(found, planted)
+    return Plan(model, records, job, event, summary, None, RELEASED, describe=lambda told, _: _describe(told, job))
 
 
 def _event(job: ScoringJob) -> Event:

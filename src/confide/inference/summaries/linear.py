@@ -24,6 +24,7 @@ class LinearScoringSummary(RunSummary):
 
     name: ClassVar[str] = "scoring"
     independent: ClassVar[bool] = True
+    noisy_sums: ClassVar[bool] = True
     steps: int
     noise_multipliers: list[float]  # of the sums of scores
     information_multipliers: list[float]

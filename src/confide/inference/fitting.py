@@ -36,7 +36,7 @@ from confide.models.tracing import arrange_draws
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import Accounts, accounts
-from confide.samplers import Sampler, default_sampler, sgld
+from confide.samplers import Sampler, companions, default_sampler, sgld
 from confide.validation import Refused
 
 KEYED_BITS = (
@@ -178,6 +178,7 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
             DOMAIN,
             *([KEYED_BITS] if options.noise == "default" else []),
             *([GIVEN_KEY] if given else []),
+            *([] if options.sampler.companion is None else [companions.ASSUMPTION]),
             *options.assumptions,
         ),
         data=(*arrays, plan.data.present),
@@ -202,6 +203,8 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
             every=options.checkpoint_seconds,
             report=report,
         )
+    assert options.sampler is not None
+    kept, beside = _split(options.sampler, job, kept)
     if plan.describe is not None:
         summary = plan.describe(summary, kept)
     if plan.postprocess is not None:
@@ -217,7 +220,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         _say(options, job.diagnostics.to_text())
     draws, scales = arrange_draws(plan.model, plan.data.arrays, kept), getattr(job, "noise_scales", None)
     return Posterior(
-        draws=draws if scales is None else draws | {"noise_scale": scales},
+        draws=draws if scales is None and not beside else draws | beside | _named(noise_scale=scales),
         guarantee=guarantee,
         plan=summary.to_json(),
         model=plan.model if planted is None else options.model,
@@ -226,6 +229,18 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         trace=None if plan.trace is None else plan.trace(),
         diagnostics=job.diagnostics,
     )
+
+
+def _split(sampler: Sampler, job: Any, kept: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """What is kept of the model, and of a companion by its name."""
+    if sampler.companion is None:
+        return kept, {}
+    own = job.parameters.dimension
+    return kept[..., :own], sampler.companion.arrange(kept[..., own:])
+
+
+def _named(**arrays: Any) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _wants_bar(progress: bool | None) -> bool:
@@ -284,9 +299,11 @@ def sample(
     job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
     with show_progress(job.steps) if _wants_bar(progress) else nullcontext() as report:
         kept = loop.execute(job, arrays, source, report=report)
+    kept, beside = _split(sampler, job, kept)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()
-    return Posterior(draws=arrange_draws(model, arrays, kept), guarantee=None, plan=plan, model=model)
+    draws = arrange_draws(model, arrays, kept)
+    return Posterior(draws=draws | beside if beside else draws, guarantee=None, plan=plan, model=model)
 
 
 def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:

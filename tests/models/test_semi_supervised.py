@@ -18,7 +18,6 @@ from confide.models.semi_supervised import UNLABELLED, hide_labels, log_made_up,
 from confide.models.tapes import Tape
 
 
-
 def group_norm():
     def weights(*shape, seed=0):
         return jnp.asarray(np.random.default_rng(seed).normal(size=shape) / np.sqrt(shape[0] * 2), jnp.float32)

@@ -216,5 +216,11 @@ def test_what_a_companion_must_not_hold_or_go_with_is_refused():
         confide.accompany(confide.sgld(), replace(GENERATOR, move=lambda state, p, key, t: {"weights": jnp.ones(2)}))
     wider = models.semi_supervised(models.mlp((5, 7, 3)))
     with pytest.raises(confide.Refused, match="another model"):
-        fit(confide.accompany(confide.sgld(), replace(GENERATOR, model=wider, loss=lambda s, p, k: jnp.zeros(()),
-                                                      move=lambda state, p, key, t: state)))
+        fit(
+            confide.accompany(
+                confide.sgld(),
+                replace(
+                    GENERATOR, model=wider, loss=lambda s, p, k: jnp.zeros(()), move=lambda state, p, key, t: state
+                ),
+            )
+        )

@@ -93,7 +93,9 @@ def check_model(posterior: Posterior) -> Model:
     if "guide" in plan:
         raise Refused("the run's guide is not stored: audit a run with a family of its own, such as 'mean-field'")
     if "companion" in plan:
-        raise Refused("the run's companion is not stored: audit it by canaries, as confide.audit(lambda: fit(...)) does")
+        raise Refused(
+            "the run's companion is not stored: audit it by canaries, as confide.audit(lambda: fit(...)) does"
+        )
     if "function" in (plan.get("schedule"), plan.get("learning_rate")):
         raise Refused("the run's schedule was a function, which is not stored: audit one with a schedule by name")
     return model

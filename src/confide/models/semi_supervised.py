@@ -44,7 +44,9 @@ def semi_supervised(network: Model, label_weight: float = 1.0) -> Model:
     """
     validation.instance(Model, network=network)
     if network.scores is None or network.kind != "classification":
-        raise Refused(f"network: {network.name} has no scores of several classes: give a network, as mlp((784, 64, 10))")
+        raise Refused(
+            f"network: {network.name} has no scores of several classes: give a network, as mlp((784, 64, 10))"
+        )
     weight, own, classes = validation.positive(label_weight=label_weight), network.scores, network.classes
     assert classes is not None
 

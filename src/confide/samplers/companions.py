@@ -75,7 +75,9 @@ class Companion:
         """Parameters of the model, for their shapes."""
         found = self.model.start(jax.random.key(0), ())
         if not isinstance(found, dict) or NAME in found:
-            raise Refused(f"the parameters of {self.model.name} are no dictionary that has room for {NAME!r}: wrap them")
+            raise Refused(
+                f"the parameters of {self.model.name} are no dictionary that has room for {NAME!r}: wrap them"
+            )
         return found
 
     @cached_property

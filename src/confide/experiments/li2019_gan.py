@@ -1,8 +1,9 @@
 """li2019, section 4.3: a Bayesian GAN by SGHMC and one by DP-SGD, semi-supervised MNIST with 100 labels.
 
-The paper says in one sentence that under the same (0.2, 1e-5) the first reaches 98.3% and the second 90.8%, and gives no
-setting. Here the discriminator has K + 1 outcomes (`confide.models.semi_supervised`) and is sampled by SGHMC, or moved
-by DP-SGD, through `confide.fit`; an ensemble of generators is its companion, and post-processing (`gan_generators`).
+The paper says in one sentence that under the same (0.2, 1e-5) the first reaches 98.3% and the second 90.8%, and gives
+no setting. Here the discriminator has K + 1 outcomes (`confide.models.semi_supervised`) and is sampled by SGHMC, or
+moved by DP-SGD, through `confide.fit`; an ensemble of generators is its companion, and post-processing
+(`gan_generators`).
 
 **What is private.** Gradients of the discriminator on real images, labelled and unlabelled, are the only access to
 records: one clipped sum and one noise a step, hence one budget for both losses. With `public` labels the hundred

@@ -1,11 +1,11 @@
 r"""A generator from one release: the mean embedding of labelled images in random features, after DP-MERF.
 
-With phi(x) = (cos w_1 x, sin w_1 x, ...) / sqrt(D), w_j ~ N(0, I / width^2), every image has ||phi(x)|| = 1. So the sums
-of phi over the images of each class, all together, move by 1 where a record is added or removed. They are released once
-with Gaussian noise, mu-GDP with mu = 1 / noise. All else is post-processing: a generator that takes a label and random
-numbers is moved until the mean embedding of its images is near the release, and a classifier learns from them. The
-release has all labels, and not a hundred of them: it is another task, and what the same budget buys where sums are asked
-for once.
+With phi(x) = (cos w_1 x, sin w_1 x, ...) / sqrt(D), w_j ~ N(0, I / width^2), every image has ||phi(x)|| = 1. So the
+sums of phi over the images of each class, all together, move by 1 where a record is added or removed. They are released
+once with Gaussian noise, mu-GDP with mu = 1 / noise. All else is post-processing: a generator that takes a label and
+random numbers is moved until the mean embedding of its images is near the release, and a classifier learns from them.
+The release has all labels, and not a hundred of them: it is another task, and what the same budget buys where sums are
+asked for once.
 """
 
 from __future__ import annotations

@@ -302,8 +302,8 @@ def sample(
     kept, beside = _split(sampler, job, kept)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()
-    draws = arrange_draws(model, arrays, kept)
-    return Posterior(draws=draws | beside if beside else draws, guarantee=None, plan=plan, model=model)
+    found = arrange_draws(model, arrays, kept)
+    return Posterior(draws=found | beside if beside else found, guarantee=None, plan=plan, model=model)
 
 
 def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:

@@ -115,7 +115,7 @@ class Companion:
         """What is kept beside draws, flat as (chains, draws, numbers), by its name."""
         _, unravel = ravel_pytree(self.keep(_single(self.start)))
         chains, draws, size = kept.shape
-        every = jax.vmap(unravel)(kept.reshape(-1, size).astype(np.float32))
+        every = jax.vmap(unravel)(jnp.asarray(kept.reshape(-1, size), jnp.float32))
         return {NAME: jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, draws, *leaf.shape[1:]), every)}
 
 

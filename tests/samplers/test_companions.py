@@ -224,3 +224,27 @@ def test_what_a_companion_must_not_hold_or_go_with_is_refused():
                 ),
             )
         )
+
+
+@pytest.mark.parametrize("with_companion", [False, True])
+def test_sghmc_is_dp_sgd_with_momentum(with_companion):
+    """Friction a and step size eta, momentum 1 - a and rate eta: the same noise for the same budget, and the same
+    iterates from the same answers."""
+    dressed = (lambda sampler: confide.accompany(sampler, GENERATOR)) if with_companion else (lambda sampler: sampler)
+    one, its_event = job_of(dressed(confide.sghmc(temperature=0.3, friction=0.1)))
+    eta = float(one.kernel.schedule.step_size[0])
+    other, event = job_of(dressed(confide.dp_sgd(eta, momentum=0.9, average=False)))
+    assert np.allclose(one.kernel.schedule.noise, other.kernel.schedule.noise, rtol=1e-9)
+    epsilons = [confide.guarantee(each, delta=1e-5).epsilon for each in (its_event, event)]
+    assert epsilons[0] == pytest.approx(epsilons[1], rel=1e-9)
+    with jax.enable_x64(True):
+        positions = []
+        for job in (one, other):
+            state = job.kernel.init(jnp.asarray(one.initial_positions[0]))
+            for t in range(job.steps):
+                control = jax.tree.map(lambda column, t=t: jnp.asarray(column[t]), one.kernel.schedule)
+                _, memo = job.kernel.query(state, control, jnp.asarray(t), jax.random.key(t))
+                noisy = jax.random.normal(jax.random.key(100 + t), (job.parameters.dimension,), jnp.float64)
+                state = job.kernel.update(state, memo, noisy, control, jnp.asarray(t))
+            positions.append(np.asarray(state.position))
+    assert np.allclose(*positions, rtol=1e-9, atol=1e-12)

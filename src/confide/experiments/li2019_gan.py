@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -51,7 +51,7 @@ LABEL_WEIGHT = 10.0  # of the few labels beside the many images
 Labelled = tuple[np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
     """How much is done; sizes that a reader may shrink."""
 
@@ -69,31 +69,31 @@ class Effort:
 
 
 FULL = Effort(
-    None,
-    None,
-    5,
-    EPSILONS,
-    100,
-    400,
-    1024,
-    100,
-    Reference(),
-    Reference(epochs=3, unlabelled_weight=0.0),
-    (1000, 2000),
+    records=None,
+    tests=None,
+    runs=5,
+    epsilons=EPSILONS,
+    hidden=100,
+    steps=400,
+    batch=1024,
+    canaries=100,
+    reference=Reference(),
+    supervised=Reference(epochs=3, unlabelled_weight=0.0),
+    embedding=(1000, 2000),
 )
 SMALL = Reference(hidden=(32, 32), generator=(16, 32, 32), batch=20, labelled_batch=20, epochs=1, records=4000)
 QUICK = Effort(
-    1200,
-    300,
-    1,
-    EPSILONS[:1],
-    16,
-    12,
-    100,
-    30,
-    SMALL,
-    Reference(**{**SMALL.__dict__, "unlabelled_weight": 0.0}),
-    (60, 100),
+    records=1200,
+    tests=300,
+    runs=1,
+    epsilons=EPSILONS[:1],
+    hidden=16,
+    steps=12,
+    batch=100,
+    canaries=30,
+    reference=SMALL,
+    supervised=replace(SMALL, unlabelled_weight=0.0),
+    embedding=(60, 100),
 )
 
 

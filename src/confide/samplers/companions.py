@@ -87,7 +87,7 @@ class Companion:
         for program in self.programs:
             found.update(str(program).encode())
             for array in constants(program):
-                found.update(np.asarray(array).tobytes())
+                found.update(_bytes(array))
         return found.hexdigest()[:16]
 
     @cached_property
@@ -187,6 +187,11 @@ def _single(tree: Any) -> Any:
     """In single precision, as a program is given it."""
     with jax.enable_x64(False):
         return jax.tree.map(jnp.asarray, tree)
+
+
+def _bytes(array: Any) -> bytes:
+    keyed = jnp.issubdtype(getattr(array, "dtype", np.float32), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(array) if keyed else array).tobytes()
 
 
 def _shape(leaf: Any) -> tuple[Any, Any]:

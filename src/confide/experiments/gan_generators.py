@@ -1,6 +1,7 @@
 r"""Generators of digits as companions of a discriminator (`confide.samplers.companions`): an ensemble of them, sampled.
 
-A generator makes an image of public random numbers by two dense layers. Each of the ensemble has a posterior of its
+A generator makes an image of public random numbers by two dense layers, with batch norm between them, over images that
+are made up and no records. Each of the ensemble has a posterior of its
 own (Saatchi and Wilson 2017), N(0, 1) priors and as likelihood the probability by which the discriminator takes its
 images for real, counted as `records` images; it is sampled by SGHMC, with friction a and temperature T:
 
@@ -28,6 +29,7 @@ from confide.models.tapes import Tape
 from confide.samplers.companions import Companion
 
 PIXELS = 784
+ROUNDING = 1e-5  # beside a variance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +44,15 @@ class Generators:
     friction: float = 0.1
     temperature: float = 1.0
     records: int = 60_000
+    weight: float = 1.0  # of made-up images in what moves the discriminator, as `unlabelled_weight` is of real ones
 
 
 def draw_images(weights: Any, key: jax.Array, count: int) -> jax.Array:
     """Images of one generator, as rows of pixels in [0, 1]."""
     latent = jax.random.normal(key, (count, weights[0]["weights"].shape[0]))
-    hidden = jax.nn.relu(latent @ weights[0]["weights"] + weights[0]["bias"])
+    hidden = latent @ weights[0]["weights"]
+    hidden = (hidden - jnp.mean(hidden, axis=0)) * jax.lax.rsqrt(jnp.var(hidden, axis=0) + ROUNDING)
+    hidden = jax.nn.relu(hidden + weights[0]["bias"])
     return jax.nn.sigmoid(hidden @ weights[1]["weights"] + weights[1]["bias"])
 
 
@@ -67,7 +72,7 @@ def generators(
     def loss(state: Any, parameters: Any, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, setting.ensemble)
         made_up = jax.vmap(lambda weights, key: draw_images(weights, key, setting.images))(state["weights"], keys)
-        found = -jnp.mean(log_made_up(every(parameters, made_up.reshape(-1, PIXELS))))
+        found = -setting.weight * jnp.mean(log_made_up(every(parameters, made_up.reshape(-1, PIXELS))))
         if labelled is None:
             return found
         s = every(parameters, jnp.asarray(labelled[0]))

@@ -46,8 +46,9 @@ from confide.samplers.companions import accompany
 from confide.validation import Refused
 
 CLASSES, EACH, PICTURES = 10, 10, 20
-FRICTION, STEP, CLIP = 0.1, 0.05, 1.0
-LABEL_WEIGHT = 10.0  # of the few labels beside the many images
+FRICTION, CLIP = 0.1, 1.0
+STEPS = {"public": 0.05, "private": 0.8}  # step sizes: private labels are one record in 600, and need longer ones
+WEIGHTS = {"public": 1.0, "private": 0.001}  # of real and made-up images beside labels
 Labelled = tuple[np.ndarray, np.ndarray]
 
 
@@ -209,9 +210,9 @@ def _gan(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
     public = cell.labels == "public"
     x = task.x[~shown] if public else task.x
     y = np.full(len(x), UNLABELLED, np.int32) if public else hide_labels(task.y, shown)
-    batch, steps = min(effort.batch, len(x) // 8), effort.steps
-    model = models.semi_supervised(models.mlp((x.shape[1], effort.hidden, CLASSES), "relu"), LABEL_WEIGHT)
-    setting = Generators(ensemble=2 if bayesian else 1, temperature=float(bayesian), records=len(x))
+    batch, steps, weight = min(effort.batch, len(x) // 8), effort.steps, WEIGHTS[cell.labels]
+    model = models.semi_supervised(models.mlp((x.shape[1], effort.hidden, CLASSES), "relu"), weight)
+    setting = Generators(ensemble=2 if bayesian else 1, temperature=float(bayesian), records=len(x), weight=weight)
     companion = generators(model, setting, jax.random.key(seed), task.labelled(seed) if public else None)
     sampler, temperature = _sampler(cell, bayesian, len(x), batch, steps)
     beside, kept = accompany(sampler, companion), min(10, steps // 4) if bayesian else 1
@@ -238,13 +239,14 @@ def _gan(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
 
 def _sampler(cell: Cell, bayesian: bool, n: int, batch: int, steps: int) -> tuple[Sampler, float | None]:
     """SGHMC at the temperature whose noise the budget asks for at the given step size, or its sibling."""
+    eta = STEPS[cell.labels]
     if not bayesian:
-        return dp_sgd(learning_rate=STEP, momentum=1 - FRICTION), None
+        return dp_sgd(learning_rate=eta, momentum=1 - FRICTION), None
     if cell.epsilon is None:
-        return sghmc(step_size=STEP, temperature=1.0, friction=FRICTION), 1.0
+        return sghmc(step_size=eta, temperature=1.0, friction=FRICTION), 1.0
     q = batch / n
     needed = calibration.calibrate_noise(epsilon=cell.epsilon, delta=DELTA, sampling_probability=q, steps=steps)
-    temperature = STEP * (needed * CLIP / q) ** 2 / (2 * FRICTION * n)
+    temperature = eta * (needed * CLIP / q) ** 2 / (2 * FRICTION * n)
     return sghmc(temperature=temperature, friction=FRICTION), temperature
 
 

@@ -41,7 +41,7 @@ def rebuilt(name: str, settings: dict | None) -> Model | None:
     """The model that was saved by name and settings; None where it held functions of the user's."""
     if name == "semi_supervised" and settings is not None:
         network = rebuilt(settings["network"], settings["of"])
-        return None if network is None else semi_supervised(network, settings["label_weight"])
+        return None if network is None else semi_supervised(network, settings["unlabelled_weight"])
     builders = {builder.__name__: builder for builder in (mlp, cnn, resnet18)}
     builders |= {family: getattr(glm, family) for family in BY_NAME}
     return builders[name](**settings) if settings is not None and name in builders else None

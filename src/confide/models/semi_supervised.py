@@ -12,8 +12,9 @@ labelled and unlabelled records are one kind of record, whose label may be `UNLA
 one noise and one price, and whether a record has a label is as private as all else about it. The third is no record's:
 it is what a generator is told by (`confide.samplers.companions`).
 
-`label_weight` multiplies s_y - S. Above 1 it is no likelihood any more, but what few labels need to be heard beside
-many records without; a clip cuts the gradient of a labelled record to the same length all the same.
+`unlabelled_weight` multiplies log(1 + exp(-S)), what is said of real against made-up records. Below 1 it is no
+likelihood any more, but what few labels need to be heard beside many records without one: a clip cuts all records to
+the same length, so that a hundred labels are a hundred clips, however much each of them says.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from confide.validation import Refused
 UNLABELLED = -1
 
 
-def semi_supervised(network: Model, label_weight: float = 1.0) -> Model:
+def semi_supervised(network: Model, unlabelled_weight: float = 1.0) -> Model:
     """The network of a classifier, for records of which some have label `UNLABELLED`, -1.
 
     >>> from confide.models import mlp
@@ -47,14 +48,14 @@ def semi_supervised(network: Model, label_weight: float = 1.0) -> Model:
         raise Refused(
             f"network: {network.name} has no scores of several classes: give a network, as mlp((784, 64, 10))"
         )
-    weight, own, classes = validation.positive(label_weight=label_weight), network.scores, network.classes
+    weight, own, classes = validation.positive(unlabelled_weight=unlabelled_weight), network.scores, network.classes
     assert classes is not None
 
     def log_likelihood(tape: Tape, parameters: Parameters, x: jax.Array, y: jax.Array) -> jax.Array:
         s = own(tape, parameters["network"], x)
         label = y.astype(jnp.int32)
         of_label = s[jnp.maximum(label, 0)] - jax.nn.logsumexp(s)
-        return weight * jnp.where(label == UNLABELLED, 0.0, of_label) + log_real(s)
+        return jnp.where(label == UNLABELLED, 0.0, of_label) + weight * log_real(s)
 
     def unwrap(function: Any) -> Any:
         return None if function is None else lambda parameters, x: function(parameters["network"], x)
@@ -65,6 +66,9 @@ def semi_supervised(network: Model, label_weight: float = 1.0) -> Model:
 
     assert network.layered is not None
     settings = network.settings
+    if settings is not None:
+        prior = settings["prior_scale"]
+        settings = {"network": network.name, "of": settings, "unlabelled_weight": weight, "prior_scale": prior}
     return replace(
         network,
         name="semi_supervised",
@@ -76,9 +80,7 @@ def semi_supervised(network: Model, label_weight: float = 1.0) -> Model:
         predict=unwrap(network.predict),
         simulate=simulate,
         admits=lambda data: _admit(data, classes),
-        settings=None
-        if settings is None
-        else {"network": network.name, "of": settings, "label_weight": weight, "prior_scale": settings["prior_scale"]},
+        settings=settings,
     )
 
 

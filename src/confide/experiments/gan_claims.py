@@ -125,7 +125,7 @@ def _why(row: Row) -> str:
         other = (
             "ten labels of a class move a sum by ten clips at the most"
             if row.labels == "private"
-            else "public labels leave what they tell without the other images"
+            else "generators that see no features of real images add little to what public labels tell alone"
         )
         return (
             f"(0.2, 1e-5) is mu = {mu:.3f}: all steps together tell as much as one release with noise of {scale:.1f} "

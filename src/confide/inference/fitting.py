@@ -204,7 +204,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
             report=report,
         )
     assert options.sampler is not None
-    kept, beside = _split(options.sampler, job, kept)
+    kept, beside = companions.split(options.sampler, job, kept)
     if plan.describe is not None:
         summary = plan.describe(summary, kept)
     if plan.postprocess is not None:
@@ -220,27 +220,15 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         _say(options, job.diagnostics.to_text())
     draws, scales = arrange_draws(plan.model, plan.data.arrays, kept), getattr(job, "noise_scales", None)
     return Posterior(
-        draws=draws if scales is None and not beside else draws | beside | _named(noise_scale=scales),
+        draws=draws | beside if beside else draws if scales is None else draws | {"noise_scale": scales},
         guarantee=guarantee,
         plan=summary.to_json(),
         model=plan.model if planted is None else options.model,
-        canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
+        canaries=None if planted is None else Canaries.of(job, inside, planted.replaced),
         release=found if isinstance(found := getattr(job, "release", None), AnyRelease) else None,
         trace=None if plan.trace is None else plan.trace(),
         diagnostics=job.diagnostics,
     )
-
-
-def _split(sampler: Sampler, job: Any, kept: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-    """What is kept of the model, and of a companion by its name."""
-    if sampler.companion is None:
-        return kept, {}
-    own = job.parameters.dimension
-    return kept[..., :own], sampler.companion.arrange(kept[..., own:])
-
-
-def _named(**arrays: Any) -> dict[str, Any]:
-    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _wants_bar(progress: bool | None) -> bool:
@@ -250,24 +238,6 @@ def _wants_bar(progress: bool | None) -> bool:
 def _say(options: Fit, text: str) -> None:
     if options.verbose:
         print(text, file=sys.stderr)
-
-
-def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
-    """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
-    job = job.ran
-    scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
-    multipliers, share = job.canary_terms()
-    return Canaries(
-        inside=inside,
-        scores=scores.sum(axis=0),
-        sums=sums,
-        squares=squares,
-        pulls=pulls,
-        steps=job.steps,
-        spread=float(np.sum(np.square(multipliers))),
-        sampling_probability=share,
-        replaced=replaced,
-    )
 
 
 def sample(
@@ -299,7 +269,7 @@ def sample(
     job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
     with show_progress(job.steps) if _wants_bar(progress) else nullcontext() as report:
         kept = loop.execute(job, arrays, source, report=report)
-    kept, beside = _split(sampler, job, kept)
+    kept, beside = companions.split(sampler, job, kept)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()
     found = arrange_draws(model, arrays, kept)

@@ -134,6 +134,14 @@ def accompany(sampler: Sampler, companion: Companion) -> Sampler:
     return replace(sampler, build=partial(build, sampler.build), companion=companion)
 
 
+def split(sampler: Sampler, job: Any, kept: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+    """What a run kept of its model, and of a companion by its name."""
+    if sampler.companion is None:
+        return kept, {}
+    own = job.parameters.dimension
+    return kept[..., :own], sampler.companion.arrange(kept[..., own:])
+
+
 class State(NamedTuple):
     position: jax.Array  # of the model, and after it what is kept of the companion
     inner: Any  # of the sampler

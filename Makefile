@@ -46,6 +46,7 @@ reproduce: .venv/.test
 	$(BIN)/confide reproduce li2019-figure1 --out docs/results
 	$(BIN)/confide reproduce li2019-figure2 --out docs/results
 	$(BIN)/confide reproduce li2019-figure3 --out docs/results
+	$(BIN)/confide reproduce li2019-gan --out docs/results
 	$(BIN)/confide reproduce li2019-table1 --out docs/results
 	$(BIN)/confide reproduce triastcyn2020-figure1 --out docs/results
 	$(BIN)/confide reproduce triastcyn2020-figure2 --out docs/results

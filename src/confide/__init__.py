@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         sufficient_statistics,
         wang2015_sgld,
     )
+    from confide.samplers.companions import Companion, accompany
     from confide.validation import Refused
 
 __version__ = "0.1.0"
@@ -120,6 +121,7 @@ _HOMES = {
     "models.inputs": "outside",
     "samplers": "Sampler baoab dp_adam dp_sgd dpvi hybrid langevin one_posterior_sample psgld scoring sgfs sghmc sgld "
     "sgnht sufficient_statistics wang2015_sgld",
+    "samplers.companions": "Companion accompany",
     "inference.fitting": "fit sample",
     "inference.power.forecast": "Forecast",
     "inference.power.planning": "plan",
@@ -141,6 +143,7 @@ __all__ = [
     "Audit",
     "Budget",
     "BudgetExceeded",
+    "Companion",
     "ExactnessWarning",
     "Forecast",
     "Guarantee",
@@ -162,6 +165,7 @@ __all__ = [
     "SpreadWarning",
     "Typical",
     "UnsettledWarning",
+    "accompany",
     "audit",
     "audit_epsilon",
     "baoab",

@@ -2,13 +2,21 @@ import csv
 import math
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from confide import experiments
+import confide
+from confide import experiments, models
 from confide.experiments import (
+    gan_claims,
+    gan_generators,
     li2019_figure2,
+    li2019_gan,
     li2019_table1,
+    mean_embedding,
     triastcyn2020_curves,
     triastcyn2020_figure1,
     triastcyn2020_figure5,
@@ -26,7 +34,7 @@ from helpers.datasets import needs_data
 
 long = pytest.mark.long
 TABLES = ("wu2020-table1", "wu2020-table2")
-LI2019 = ("li2019-figure3", "li2019-table1")
+LI2019 = ("li2019-figure3", "li2019-gan", "li2019-table1")
 WITH_DATA = (*TABLES, *LI2019, "triastcyn2020-table1", "triastcyn2020-figure2")  # nothing without their datasets
 
 
@@ -293,6 +301,87 @@ def test_li2019_learns_what_it_says(tmp_path, name):
     if name == "li2019-figure3":
         at = {row["method"]: row["mean"] for row in rows if row["epsilon"] == 0.1}
         assert min(at["DP-SGLD"], at["DPVI"], at["langevin"]) > 0.82 > max(at["OPS"], at["hybrid"])
+    elif name == "li2019-gan":
+        check_gan(rows)
     else:
         at = {(row["dataset"], row["method"]): row["accuracy"] for row in rows}
         assert at["mnist", "DP-SGLD on scattering features"] > 0.7
+
+
+def check_gan(rows):
+    """Quick networks learn little; labels that are public are learnt from, and at epsilon 0.2 private ones are not."""
+    at = {(row["method"], row["labels"], row["claimed_epsilon"]): row for row in rows}
+    assert [cell[:2] for cell in at] == [tuple(cell[:2]) for cell in gan_claims.cells((0.2,))]
+    for row in rows:
+        if row["claimed_epsilon"] is not None:
+            assert 0.19 < row["epsilon"] <= 0.2 * (1 + 1e-6)
+    audited = [row for row in rows if row["audit_p_value"] is not None]
+    assert len(audited) == 4
+    assert min(row["audit_p_value"] for row in audited) > 0.001
+    assert at[gan_claims.REFERENCE, "public", None]["accuracy"] > 0.5
+    assert at[gan_claims.SCATTERING, "public", None]["accuracy"] > 0.8
+    for method in gan_claims.CLAIMED:
+        assert at[method, "private", 0.2]["accuracy"] < 0.5 < at[method, "private", 0.2]["claimed_accuracy"]
+
+
+def test_a_budget_of_the_gan_is_one_release_with_noise_of_sixteen_clips():
+    mu, clips = gan_claims.one_release()
+    assert mu == pytest.approx(0.061, abs=5e-4)
+    assert 16 < clips < 17
+
+
+def test_cells_of_the_gan_are_measured_once_where_parts_are_kept(monkeypatch):
+    """A run of a cell is a function of the cell, the seed and the effort: what is kept need not be measured again."""
+
+    class Kept(dict):
+        def get(self, name, settings, measure):
+            if (name, repr(settings)) not in self:
+                self[name, repr(settings)] = measure()
+            return self[name, repr(settings)]
+
+    asked = []
+    monkeypatch.setattr(li2019_gan, "measure", lambda cell, seed, task: asked.append((cell, seed)) or {"accuracy": 0.5})
+    task = li2019_gan.Task(*[np.zeros(1)] * 4, li2019_gan.QUICK)
+    kept, cell = Kept(), gan_claims.Cell(gan_claims.SGHMC, "private", 0.2)
+    for seed in (0, 1, 0, 1):
+        li2019_gan._measured(kept, cell, seed, task)
+    assert asked == [(cell, 0), (cell, 1)]
+
+
+def test_a_record_moves_the_mean_embedding_by_one_at_most():
+    """Images of any brightness have features of norm 1: adding or removing one moves all sums together by that."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(50, 784)).astype(np.float32) * rng.choice([0.0, 1e-3, 1.0, 1e4], (50, 1)).astype(np.float32)
+    frequencies = (rng.normal(size=(784, 30)) / mean_embedding.WIDTH).astype(np.float32)
+    norms = np.linalg.norm(np.asarray(mean_embedding.embed(x, frequencies), np.float64), axis=1)
+    assert np.all(np.abs(norms - 1) < 1e-5)
+
+
+def test_the_mean_embedding_is_priced_and_noisy():
+    """Empty classes hold nothing but noise, of the standard deviation that is priced; wrong once in 1e8 by chance."""
+    x, y = np.zeros((100, 784), np.float32), np.zeros(100, int)
+    budget = confide.Budget(epsilon=0.2, delta=1e-5)
+    found = mean_embedding.release(x, y, budget, 1, features=50)
+    assert 0.199 < found.guarantee.epsilon <= 0.2
+    noise = found.means[1:] * len(x) * confide.gdp_mu(0.2, 1e-5)
+    total = np.sum(noise**2) * (1 - 1e-3)
+    assert min(stats.chi2.sf(total, noise.size), stats.chi2.cdf(total, noise.size)) > 5e-9
+
+
+def test_generators_are_an_ensemble_that_moves_towards_what_passes_for_real():
+    """A discriminator that takes bright images for real, and stays: both generators get brighter, and stay apart."""
+    model = models.semi_supervised(models.mlp((784, 2)))
+    parameters = {"network": [{"weights": jnp.full((784, 2), 0.01), "bias": jnp.full(2, -4.0)}]}
+    setting = gan_generators.Generators(hidden=8, latent=4, temperature=1.0)
+    companion = gan_generators.generators(model, setting, jax.random.key(0))
+    state = companion.start
+
+    def bright(state):
+        one = jax.tree.map(lambda leaf: leaf[1], state["weights"])
+        return float(jnp.mean(gan_generators.draw_images(one, jax.random.key(5), 20)))
+
+    before, move = bright(state), jax.jit(companion.move)
+    for t in range(60):
+        state = move(state, parameters, jax.random.key(t), jnp.int32(t))
+    assert bright(state) > before + 0.01
+    assert not np.allclose(*state["weights"][0]["weights"])

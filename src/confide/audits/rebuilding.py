@@ -91,6 +91,10 @@ def check_model(posterior: Posterior) -> Model:
         raise Refused("made-up audits are for the account of 'dp' alone: audit a run without the account 'individual'")
     if "guide" in plan:
         raise Refused("the run's guide is not stored: audit a run with a family of its own, such as 'mean-field'")
+    if "companion" in plan:
+        raise Refused(
+            "the run's companion is not stored: audit it by canaries, as confide.audit(lambda: fit(...)) does"
+        )
     if "function" in (plan.get("schedule"), plan.get("learning_rate")):
         raise Refused("the run's schedule was a function, which is not stored: audit one with a schedule by name")
     return model

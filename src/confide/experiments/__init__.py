@@ -20,6 +20,7 @@ NAMES = (
     "li2019-figure1",
     "li2019-figure2",
     "li2019-figure3",
+    "li2019-gan",
     "li2019-table1",
     "triastcyn2020-figure1",
     "triastcyn2020-figure2",

@@ -36,7 +36,7 @@ from confide.models.tracing import arrange_draws
 from confide.privacy import charges
 from confide.privacy.budget import MECHANISM, Budget
 from confide.privacy.extra_accounts import Accounts, accounts
-from confide.samplers import Sampler, default_sampler, sgld
+from confide.samplers import Sampler, companions, default_sampler, sgld
 from confide.validation import Refused
 
 KEYED_BITS = (
@@ -178,6 +178,7 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
             DOMAIN,
             *([KEYED_BITS] if options.noise == "default" else []),
             *([GIVEN_KEY] if given else []),
+            *([] if options.sampler.companion is None else [companions.ASSUMPTION]),
             *options.assumptions,
         ),
         data=(*arrays, plan.data.present),
@@ -202,6 +203,8 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
             every=options.checkpoint_seconds,
             report=report,
         )
+    assert options.sampler is not None
+    kept, beside = companions.split(options.sampler, job, kept)
     if plan.describe is not None:
         summary = plan.describe(summary, kept)
     if plan.postprocess is not None:
@@ -217,11 +220,11 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         _say(options, job.diagnostics.to_text())
     draws, scales = arrange_draws(plan.model, plan.data.arrays, kept), getattr(job, "noise_scales", None)
     return Posterior(
-        draws=draws if scales is None else draws | {"noise_scale": scales},
+        draws=draws | beside if beside else draws if scales is None else draws | {"noise_scale": scales},
         guarantee=guarantee,
         plan=summary.to_json(),
         model=plan.model if planted is None else options.model,
-        canaries=None if planted is None else _canaries_of(job, inside, planted.replaced),
+        canaries=None if planted is None else Canaries.of(job, inside, planted.replaced),
         release=found if isinstance(found := getattr(job, "release", None), AnyRelease) else None,
         trace=None if plan.trace is None else plan.trace(),
         diagnostics=job.diagnostics,
@@ -235,24 +238,6 @@ def _wants_bar(progress: bool | None) -> bool:
 def _say(options: Fit, text: str) -> None:
     if options.verbose:
         print(text, file=sys.stderr)
-
-
-def _canaries_of(job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
-    """What the run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
-    job = job.ran
-    scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
-    multipliers, share = job.canary_terms()
-    return Canaries(
-        inside=inside,
-        scores=scores.sum(axis=0),
-        sums=sums,
-        squares=squares,
-        pulls=pulls,
-        steps=job.steps,
-        spread=float(np.sum(np.square(multipliers))),
-        sampling_probability=share,
-        replaced=replaced,
-    )
 
 
 def sample(
@@ -284,9 +269,11 @@ def sample(
     job, summary, postprocess = plans.plain(model, arrays, sampler, options, start)
     with show_progress(job.steps) if _wants_bar(progress) else nullcontext() as report:
         kept = loop.execute(job, arrays, source, report=report)
+    kept, beside = companions.split(sampler, job, kept)
     kept = kept if postprocess is None else postprocess(kept, source)
     plan = replace(summary, noise="default").to_json()
-    return Posterior(draws=arrange_draws(model, arrays, kept), guarantee=None, plan=plan, model=model)
+    found = arrange_draws(model, arrays, kept)
+    return Posterior(draws=found | beside if beside else found, guarantee=None, plan=plan, model=model)
 
 
 def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array, Key]:

@@ -50,6 +50,24 @@ class Canaries(NamedTuple):
     sampling_probability: float
     replaced: bool  # those that are out pull the other way
 
+    @classmethod
+    def of(cls, job: Any, inside: np.ndarray, replaced: bool) -> Canaries:
+        """What a run told of its canaries, and by what it is to be judged: the noise that it was priced for."""
+        job = job.ran
+        scores, sums, squares, pulls = np.moveaxis(job.observations.statistics, 1, 0)
+        multipliers, share = job.canary_terms()
+        return cls(
+            inside=inside,
+            scores=scores.sum(axis=0),
+            sums=sums,
+            squares=squares,
+            pulls=pulls,
+            steps=job.steps,
+            spread=float(np.sum(np.square(multipliers))),
+            sampling_probability=share,
+            replaced=replaced,
+        )
+
     def to_json(self) -> dict[str, Any]:
         arrays = {name: getattr(self, name).tolist() for name in ("scores", "sums", "squares", "pulls")}
         return {**self._asdict(), **arrays, "inside": self.inside.astype(int).tolist()}

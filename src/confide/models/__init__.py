@@ -15,6 +15,7 @@ from confide.models.model import Model, from_functions
 from confide.models.networks import mlp
 from confide.models.numpyro_model import from_numpyro
 from confide.models.priors import gaussian, laplace
+from confide.models.semi_supervised import semi_supervised
 
 __all__ = [
     "Model",
@@ -31,12 +32,16 @@ __all__ = [
     "poisson_regression",
     "rebuilt",
     "resnet18",
+    "semi_supervised",
     "softmax_regression",
 ]
 
 
 def rebuilt(name: str, settings: dict | None) -> Model | None:
     """The model that was saved by name and settings; None where it held functions of the user's."""
+    if name == "semi_supervised" and settings is not None:
+        network = rebuilt(settings["network"], settings["of"])
+        return None if network is None else semi_supervised(network, settings["unlabelled_weight"])
     builders = {builder.__name__: builder for builder in (mlp, cnn, resnet18)}
     builders |= {family: getattr(glm, family) for family in BY_NAME}
     return builders[name](**settings) if settings is not None and name in builders else None

@@ -101,6 +101,8 @@ class Model:
         family: of a generalised linear model, all that is special about it; None for other models.
         linear: its closed form.
         layered: the same log likelihood as a tape can follow it layer by layer, with dropout where there is any.
+        scores: of a network, (tape, parameters, x) -> the scores of one record; None for other models.
+        classes: of a network that tells classes apart, how many; None for others.
         gradient_bound: a declared bound on the norm of the gradient of one record's log likelihood, by the parameters
             as they are sampled; None: nothing is known.
         settings: the arguments that rebuild the model by `name`; None where it holds functions of the user's.
@@ -122,6 +124,8 @@ class Model:
     family: Family | None = None
     linear: Linear | None = None
     layered: Layered | None = None
+    scores: Callable[..., jax.Array] | None = None
+    classes: int | None = None
     overdispersed_init: Callable[[jax.Array, Parameters], Parameters] | None = None
     gradient_bound: float | None = None
     settings: dict[str, Any] | None = field(default=None)

@@ -114,6 +114,8 @@ def network(
         log_prior=priors.chosen(prior, settings["prior_scale"]),
         log_likelihood=lambda parameters, *row: log_likelihood(Tape(), parameters, *row),
         layered=Layered(log_likelihood=log_likelihood, dropout=dropout),
+        scores=scores,
+        classes=classes,
         predict=predict,
         simulate=simulate,
         check=lambda data: check_shapes(data, shape),

@@ -127,7 +127,7 @@ class Descent(Sampler):
         }
         point = {"estimate": "point"} if self.point else {}
         named = {name: "function" if callable(value) else value for name, value in settings.items()}
-        return {"sampler": self.name, **named, **self.options, **point}
+        return {"sampler": self.name, **self.beside(), **named, **self.options, **point}
 
 
 class Adam(Descent):

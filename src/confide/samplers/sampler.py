@@ -34,6 +34,7 @@ class Sampler:
         schedule: how the step size changes: "fixed", "decreasing" (t^(-1/3)), or an optax schedule that multiplies it.
         temperature: 1 samples the posterior, 1/2 is the algorithm of li2019, 0 is gradient descent (without privacy).
         options: what only this sampler knows.
+        companion: what moves along with the model and sees no record (`confide.samplers.companions`).
     """
 
     name: str
@@ -46,6 +47,7 @@ class Sampler:
     budget: Budget | None = None  # what prescribe needs to know
     pace: float = 1.0  # diffusion time that a step of size 1 takes, and is paid for
     stability: float = 2.0  # step size times curvature from which on a chain flies apart
+    companion: Any = None
 
     kind: ClassVar[Kind] = "steps"
     optimises: ClassVar[bool] = False  # whether it seeks a point, or a q, and draws the least noise that is paid for
@@ -162,9 +164,13 @@ class Sampler:
     def to_json(self) -> dict[str, Any]:
         """Settings as stored with a posterior; functions of the user's by the word 'function'."""
         settings = {"step_size": self.step_size, "schedule": self.schedule, "temperature": self.temperature}
-        return {"sampler": self.name} | {
+        return {"sampler": self.name, **self.beside()} | {
             k: "function" if callable(v) else v for k, v in (settings | self.options).items()
         }
+
+    def beside(self) -> dict[str, Any]:
+        """What tells the companion from any other, where there is one."""
+        return {} if self.companion is None else {"companion": self.companion.mark}
 
 
 def _evaluate(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndarray:

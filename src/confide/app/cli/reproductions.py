@@ -14,8 +14,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="li2019-figure1, -figure2, -figure3, -table1, triastcyn2020-figure1, -figure2, -figure3, -figure4, "
-            "-figure5, -table1, wang2015-figure1, wu2020-table1 or -table2.",
+            help="li2019-figure1, -figure2, -figure3, -gan, -table1, triastcyn2020-figure1, -figure2, -figure3, "
+            "-figure4, -figure5, -table1, wang2015-figure1, wu2020-table1 or -table2.",
             show_default=False,
         ),
     ],

@@ -1,0 +1,174 @@
+"""The cells of `li2019-gan`, its rows, and its claims: what is printed, what is measured, and why they differ."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from confide.experiments.colours import BLUE, RED
+from confide.experiments.reproduction import Claim, Reproduction, new_figure
+from confide.privacy import pricing
+
+DELTA = 1e-5
+EPSILONS = (0.2, 1.0, 3.0, 10.0)
+SUPERVISED, SCATTERING = "perceptron, labels alone", "softmax regression on scattering features, labels alone"
+REFERENCE = "GAN with feature matching"
+SGHMC, DP_SGD = "SGHMC", "DP-SGD"
+EMBEDDING = "mean embedding, all labels"
+CLAIMED = {SGHMC: 0.983, DP_SGD: 0.908}  # at (0.2, 1e-5)
+NONE = "not in the paper"
+
+
+class Cell(NamedTuple):
+    """One row: how it learns, whose labels are private, and the budget, or None."""
+
+    method: str
+    labels: str
+    epsilon: float | None
+
+    @property
+    def name(self) -> str:
+        price = "no privacy" if self.epsilon is None else f"epsilon {self.epsilon:g}"
+        return f"{self.method}, {self.labels} labels, {price}"
+
+    @property
+    def claimed(self) -> float | None:
+        return CLAIMED.get(self.method) if self.epsilon == EPSILONS[0] else None
+
+
+class Row(NamedTuple):
+    """A row of the CSV."""
+
+    method: str
+    labels: str
+    claimed_epsilon: float | None
+    epsilon: float | None
+    delta: float
+    claimed_accuracy: float | None
+    accuracy: float
+    deviation: float | None
+    lowest: float
+    highest: float
+    temperature: float | None
+    audit_bound: float | None  # the largest of all runs
+    audit_p_value: float | None  # the least of all runs
+    runs: int
+
+
+def cells(epsilons: tuple[float, ...]) -> list[Cell]:
+    without = [Cell(method, "public", None) for method in (SUPERVISED, SCATTERING, REFERENCE, SGHMC)]
+    private = [
+        Cell(method, labels, epsilon)
+        for epsilon in epsilons
+        for labels in ("public", "private")
+        for method in (SGHMC, DP_SGD)
+    ]
+    beside = [Cell(method, "private", epsilon) for epsilon in epsilons for method in (SCATTERING, EMBEDDING)]
+    return [*without, *private, *beside]
+
+
+def summarise(cell: Cell, found: list[dict[str, Any]]) -> Row:
+    """One row of several runs."""
+
+    def every(name: str) -> list[float]:
+        return [one[name] for one in found if one.get(name) is not None]
+
+    accuracies = every("accuracy")
+    return Row(
+        cell.method,
+        cell.labels,
+        cell.epsilon,
+        max(every("epsilon"), default=None),
+        DELTA,
+        cell.claimed,
+        float(np.mean(accuracies)),
+        float(np.std(accuracies, ddof=1)) if len(accuracies) > 1 else None,
+        min(accuracies),
+        max(accuracies),
+        max(every("temperature"), default=None),
+        max(every("bound"), default=None),
+        min(every("p_value"), default=None),
+        len(found),
+    )
+
+
+def reproduction(rows: list[Row], pictures: dict[Cell, np.ndarray], more: tuple[Claim, ...] = ()) -> Reproduction:
+    return Reproduction(
+        name="li2019-gan",
+        columns=Row._fields,
+        rows=rows,
+        claims=(*(claim for row in rows if (claim := _claim(row)) is not None), *more),
+        figure=_figure(rows, pictures),
+    )
+
+
+def one_release() -> tuple[float, float]:
+    """mu of (0.2, 1e-5), and the noise of one release in clips."""
+    mu = pricing.gdp_mu(EPSILONS[0], DELTA)
+    return mu, 1 / mu
+
+
+def _claim(row: Row) -> Claim | None:
+    if row.claimed_accuracy is None and row.method not in (REFERENCE, SUPERVISED, SCATTERING, EMBEDDING):
+        return None
+    price = "without privacy" if row.claimed_epsilon is None else f"at ({row.claimed_epsilon:g}, {DELTA:g})"
+    claimed = NONE if row.claimed_accuracy is None else f"{row.claimed_accuracy:.1%}"
+    if row.method == EMBEDDING and row.claimed_epsilon == EPSILONS[0]:
+        claimed = "79.1% in a published re-run of DP-MERF"
+    spread = "" if row.deviation is None else f" ± {row.deviation:.1%} ({row.runs} runs)"
+    return Claim(f"{row.method}, {row.labels} labels, {price}", claimed, f"{row.accuracy:.1%}{spread}", _why(row))
+
+
+def _why(row: Row) -> str:
+    mu, scale = one_release()
+    if row.method in (SGHMC, DP_SGD):
+        other = (
+            "ten labels of a class move a sum by ten clips at the most"
+            if row.labels == "private"
+            else "generators that see no features of real images add little to what public labels tell alone"
+        )
+        return (
+            f"(0.2, 1e-5) is mu = {mu:.3f}: all steps together tell as much as one release with noise of {scale:.1f} "
+            f"clips in each coordinate, and {other}; SGHMC is DP-SGD with momentum, at the same price and noise"
+        )
+    return {
+        REFERENCE: "it looks at real images in the generator's step, and nothing is clipped: no private run may do so",
+        SUPERVISED: "what the labelled images tell without any other",
+        SCATTERING: "features that were made without any image",
+        EMBEDDING: "another task, with the labels of all images: sums over thousands, asked for once, drown the noise",
+    }[row.method]
+
+
+def _figure(rows: list[Row], pictures: dict[Cell, np.ndarray]) -> Any:
+    figure, (left, right) = new_figure(2, 13.0, max(3.0, 0.32 * len(rows) + 1.2))
+    places = np.arange(len(rows))[::-1]
+    spread = [0.0 if row.deviation is None else row.deviation for row in rows]
+    left.barh(places, [row.accuracy for row in rows], 0.6, xerr=spread, color=BLUE, label="measured")
+    for place, row in zip(places, rows, strict=True):
+        if row.claimed_accuracy is not None:
+            left.plot([row.claimed_accuracy], [place], "D", color=RED, markersize=5)
+        left.text(row.accuracy + 0.02, place, f"{row.accuracy:.1%}", va="center", fontsize=7)
+    left.plot([], [], "D", color=RED, label="claimed")
+    names = [Cell(row.method, row.labels, row.claimed_epsilon).name for row in rows]
+    left.set_yticks(places, names, fontsize=7)
+    left.set(xlabel="test accuracy", xlim=(0, 1.15))
+    left.grid(True, axis="x", alpha=0.3)
+    left.legend(fontsize=7, loc="lower right")
+    right.axis("off")
+    if pictures:
+        _show(right, pictures)
+    return figure
+
+
+def _show(axes: Any, pictures: dict[Cell, np.ndarray]) -> None:
+    """A strip of samples for each cell that has any."""
+    count = max(len(images) for images in pictures.values())
+    sheet = np.zeros((29 * len(pictures), 28 * count), np.uint8)
+    for place, images in enumerate(pictures.values()):
+        strip = images.reshape(-1, 28, 28).transpose(1, 0, 2).reshape(28, -1)
+        sheet[29 * place : 29 * place + 28, : strip.shape[1]] = strip
+    axes.imshow(sheet, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    for place, cell in enumerate(pictures):
+        axes.text(-4, 29 * place + 14, cell.name, ha="right", va="center", fontsize=5)
+    axes.set_title("samples of the generators", fontsize=8)

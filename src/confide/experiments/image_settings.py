@@ -94,7 +94,7 @@ def fitted(setting: Setting, x: np.ndarray, y: np.ndarray, key: Any = None, **ho
         batch_size=setting.batch_size,
         clip=setting.clip,
         burn_in=setting.burn_in,
-        draws=DRAWS,
+        draws=min(DRAWS, setting.steps - setting.burn_in),
         key=key,
         clipping="plain",  # for which the settings were found
         **how,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import confide
 from confide import Refused, accountants, events, models
 from confide.app.cli import app
-from confide.audits import made_up, made_up_scoring, scoring_tables, scoring_tests
+from confide.audits import made_up, made_up_scoring, scoring_questions, scoring_tables, scoring_tests
 from confide.audits.scoring_tests import Told
 from confide.mechanism import exact_rounding
 from helpers import sabotage
@@ -82,6 +82,16 @@ def test_an_honest_program_is_not_refuted(name, monkeypatch):
     for kind in scoring_tables.KINDS:
         assert 0.7 < np.max(seen[0].moved[kind]) <= 1
     assert np.max(seen[0].quiet[-2]) > 1  # a table without records is not silent
+
+
+def test_a_run_that_learnt_its_noise_scale_is_asked_where_it_asked(monkeypatch):
+    heard, honest = [], scoring_questions.hear_linear
+    monkeypatch.setattr(scoring_questions, "hear_linear", lambda *given: heard.append(honest(*given)) or heard[-1])
+    posterior = fitted("learnt noise")
+    scoring_tables.rebuild(posterior, 0, np.random.default_rng(0))
+    places = np.array([each.position for each in heard[0].asked if each.kind == "noise"])
+    np.testing.assert_allclose(places[:, :-1], posterior.release.positions, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(places[:, -1], posterior.release.scales, rtol=1e-6)
 
 
 def test_what_is_told_of_it(tmp_path):

@@ -50,6 +50,7 @@ CLASSES, EACH, PICTURES = 10, 10, 20
 FRICTION, CLIP = 0.1, 1.0
 STEPS = {"public": 0.05, "private": 0.8}  # step sizes: private labels are one record in 600, and need longer ones
 WEIGHTS = {"public": 1.0, "private": 0.001}  # of real and made-up images beside labels
+CONSTANTS = (FRICTION, CLIP, STEPS, WEIGHTS, Generators())  # by which kept parts are known
 Labelled = tuple[np.ndarray, np.ndarray]
 
 
@@ -132,7 +133,11 @@ def run(quick: bool = False, parts: Parts = NOT_KEPT) -> Reproduction:
     rows, pictures = [], {}
     for cell in gan_claims.cells(effort.epsilons):
         found = [
-            parts.get(f"{cell.name}, run {seed}", {"effort": effort}, partial(measure, cell, seed, task))
+            parts.get(
+                f"{cell.name}, run {seed}",
+                {"effort": effort, "constants": CONSTANTS},
+                partial(measure, cell, seed, task),
+            )
             for seed in range(effort.runs)
         ]
         rows.append(gan_claims.summarise(cell, found))

@@ -146,8 +146,9 @@ def test_constants_are_those_of_the_run():
     assert widths.SCORING == scoring.SHARES
     assert (widths.GROWTH, widths.STEPS, widths.COUNTED) == (scoring.GROWTH, scoring.STEPS, scoring.COUNTED)
     assert questions.SHARES == linear_steps.SHARES
-    own = (linear_steps.GROWTH, linear_steps.STEPS, linear_steps.DOUBT, precision.FLOOR)
+    own = (linear_steps.GROWTH, linear_steps.STEPS, precision.DOUBT, precision.FLOOR)
     assert own == (questions.GROWTH, questions.STEPS, questions.DOUBT, questions.FLOOR)
+    assert precision.DOUBT == scoring.DOUBT
     assert (linear_steps.SHARE_OF_SCALE, precision.REACH) == (linear_sums.SHARE_OF_SCALE, linear_sums.REACH)
     assert (seen.SHARE, seen.LARGEST_SHARE, seen.SEEN) == (weights.SHARE, weights.LARGEST_SHARE, 10 * weights.SEEN)
     assert (seen.STANDS_OUT, seen.AVERAGED) == (scale.SEEN, scale.STANDS_OUT)
@@ -192,6 +193,23 @@ def test_what_a_linear_run_spends_is_what_it_plans(neighbours):
     for part, deviation in zip(("start", "end"), job.spread, strict=True):
         noise = linear_steps.noise_of_information(part, n, mu, change, job.cuts.score)
         assert math.isclose(noise, deviation / n / job.cuts.within, rel_tol=1e-4)  # rounding is paid for
+
+
+@pytest.mark.parametrize("word", ["logistic", "poisson"])
+@pytest.mark.parametrize("part", ["start", "end"])
+def test_the_noise_of_information_is_what_a_run_plans(word, part):
+    """Over the weight that a usual row has in it where a run starts; of counts, whose weight bends, to an eighth."""
+    n, mu = 5000, mu_of(0.7, DELTA)
+    here = frames.frame(FAMILIES[word], n, (4, 4), 0, (1.0, False), scale.Scale(norm=1.4, outcome=2.0), 0.2)
+    records = inputs.as_records((np.zeros((n, 3), np.float32), np.zeros(n, np.float32)))
+    model, budget = getattr(models, f"{word}_regression")(3, intercept=True), confide.Budget(epsilon=0.7, delta=DELTA)
+    job = scoring_plans.make_plan(model, records, budget, scoring_sampler(), Options(), confide_key()).job
+    multiplier = job.information_multipliers[0 if part == "start" else 1]
+    at = here.start[:1]
+    weight = float(np.ravel(here.family.information_weight(at, np.asarray(here.threshold), here.typical))[0])
+    expected = here.information_bound * here.clip**2 * multiplier / n / weight / here.norm**2
+    found = widths.noise_of_information(part, n, mu, 1.0)
+    assert found == pytest.approx(expected, rel=1e-3 if word == "logistic" else 0.125)
 
 
 def test_the_usual_count_is_the_one_that_a_run_takes():

@@ -18,10 +18,10 @@ import numpy as np
 from scipy import special
 
 from confide.inference.power import seen
-from confide.inference.power.precision import REACH, Design, Setting, design, sums, told
+from confide.inference.power.precision import REACH, Setting, count_squares, design, left_open, sums, told, turn
 
 SHARES = {"start": 0.08, "steps": 0.82, "end": 0.10}  # `inference.linear.questions`, as are
-GROWTH, STEPS, DOUBT = 2.2, 8, 0.3
+GROWTH, STEPS = 2.2, 8
 SHARE_OF_SCALE = 0.3  # `mechanism.linear_sums`
 CUTS = np.exp(np.linspace(math.log(0.05), math.log(3.0), 120))  # `inference.linear.expectations`
 
@@ -48,16 +48,6 @@ def noise_of_information(part: str, n: float, mu: float, change: float, cut: flo
     return bound / (n * math.erf(cut / math.sqrt(2)) * spent_on(part, n, mu, change))
 
 
-def left_open(second: np.ndarray, noise: float) -> np.ndarray:
-    """Variances of what is left open of second moments that were seen with this noise: entries of a kind are shrunk by
-    what they are and the noise is, in the mean."""
-    eye = np.eye(len(second), dtype=bool)
-    variance = np.where(eye, 1.0, 0.5) * noise**2
-    away = np.where(eye, second - np.trace(second) / len(second), second) ** 2
-    size = np.where(eye, np.mean(away[eye]), np.mean(away[~eye]) if len(second) > 1 else 0.0)
-    return variance * size / (size + variance)
-
-
 def covariance(setting: Setting, n: float, mu: float) -> np.ndarray:
     """Of the coefficients."""
     rows, change, prior = setting.guess.rows, setting.change, setting.prior_scale
@@ -67,7 +57,7 @@ def covariance(setting: Setting, n: float, mu: float) -> np.ndarray:
     norm = float(np.trace(second))
     open_ = left_open(second, norm * noise_of_information("start", n, mu, change, cut))
     here = design(rows, math.sqrt(float(np.max(np.sum(open_, axis=1)))))
-    before = _turn(here, open_)
+    before = turn(here, open_)
     after = np.where(np.eye(len(before)) > 0, 1.0, 0.5) * noise_of_information("end", n, mu, change, cut) ** 2
     found = sums(setting.outcomes, here, rows @ setting.truths[0], cut)
     bound, slope = cut * math.hypot(1.0, SHARE_OF_SCALE), n * math.erf(cut / math.sqrt(2))
@@ -78,23 +68,8 @@ def covariance(setting: Setting, n: float, mu: float) -> np.ndarray:
         unit = math.sqrt(setting.noise_scale**2 + float(np.sum(second * known[-1])))
         weights[step], so_far = shares[step] / unit, so_far + shares[step]
         doubts = before if step < STEPS - 1 else before * after / (before + after)
-        squares = _squares(here, known, slope * weights[: step + 1] / so_far)
+        squares = count_squares(here, known, slope * weights[: step + 1] / so_far)
         noise = (bound / spent) ** 2 / so_far + doubts @ squares
         precision = told(here, found, n, noise) * (np.sum(weights) / so_far) ** 2
         known.append(np.linalg.inv(precision + np.eye(rows.shape[1]) / prior**2))
     return known[-1]
-
-
-def _turn(here: Design, variances: np.ndarray) -> np.ndarray:
-    """Of entries in coordinates of u."""
-    turned = np.square(here.root[:, None] * here.basis.T)
-    return turned @ variances @ turned.T
-
-
-def _squares(here: Design, known: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
-    """E of the squares of sum_t w_t (theta_t - theta_0), in coordinates of u. As the run counts it: in full what modes
-    moved by since, and by `DOUBT` of it what is not known at the last of them."""
-    variances = np.array([np.sum((here.basis.T @ each) * here.basis.T, axis=1) for each in known]) / here.root**2
-    moved = np.maximum(variances[:-1] - variances[1:], 0.0)
-    reached = np.cumsum(weights)
-    return reached[: len(moved)] ** 2 @ moved + DOUBT * reached[-1] ** 2 * variances[-1]

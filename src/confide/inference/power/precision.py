@@ -10,7 +10,7 @@ import numpy as np
 from confide.inference.power.families import Outcomes
 from confide.inference.power.guesses import Guess
 
-REACH, FLOOR = 1.25, 0.05  # as `mechanism.scale` and `inference.designs` have them
+REACH, FLOOR, DOUBT = 1.25, 0.05, 0.3  # as `mechanism.scale`, `inference.designs` and `inference.scoring` have them
 LEAST_EIGENVALUE = 1e-9  # over the largest, of a direction that rows have
 
 
@@ -83,3 +83,28 @@ def told(here: Design, found: Sums, n: float, variance: float | np.ndarray, clas
 def _lift(here: Design, inner: np.ndarray, classes: int) -> np.ndarray:
     wide = np.kron(here.basis, np.eye(classes)) if classes > 1 else here.basis
     return wide @ inner @ wide.T
+
+
+def left_open(second: np.ndarray, noise: float) -> np.ndarray:
+    """Variances of what is left open of second moments that were seen with this noise: entries of a kind are shrunk by
+    what they are and the noise is, in the mean."""
+    eye = np.eye(len(second), dtype=bool)
+    variance = np.where(eye, 1.0, 0.5) * noise**2
+    away = np.where(eye, second - np.trace(second) / len(second), second) ** 2
+    size = np.where(eye, np.mean(away[eye]), np.mean(away[~eye]) if len(second) > 1 else 0.0)
+    return variance * size / (size + variance)
+
+
+def turn(here: Design, variances: np.ndarray) -> np.ndarray:
+    """Of entries in coordinates of u."""
+    turned = np.square(here.root[:, None] * here.basis.T)
+    return turned @ variances @ turned.T
+
+
+def count_squares(here: Design, known: list[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """E of the squares of sum_t w_t (theta_t - theta_0), in coordinates of u. As the run counts it: in full what modes
+    moved by since, and by `DOUBT` of it what is not known at the last of them."""
+    variances = np.array([np.sum((here.basis.T @ each) * here.basis.T, axis=1) for each in known]) / here.root**2
+    moved = np.maximum(variances[:-1] - variances[1:], 0.0)
+    reached = np.cumsum(weights)
+    return reached[: len(moved)] ** 2 @ moved + DOUBT * reached[-1] ** 2 * variances[-1]

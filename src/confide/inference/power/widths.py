@@ -8,8 +8,9 @@ directions of the rows are alike. Near the truth such a sum tells of the coeffic
 P_0 of the prior, slope and square the family's (`outcomes`) at residuals bounded by t = c / ||u||, w = min(1,
 (REACH / ||u||)^2) of rows that stand far out. mu is what the run spends on the sums that count: the scale, the two
 informations and the first steps, whose answers are superseded, take the rest (`spent_on_scores`). No figure here is
-fitted to runs; a test compares each with what a run plans. What the formula leaves out: moments of the rows are known
-to a run with noise only, and its questions are asked near the truth, and not at it.
+fitted to runs; a test compares each with what a run plans. The moments of rows are known to a run with noise only: what
+that adds to V is D of `power.linear_steps`, and matters where columns are correlated. What is left out: questions are
+asked near the truth, and not at it.
 
 Truths are drawn from the prior, and what is told of a coefficient is the median over them.
 
@@ -25,7 +26,18 @@ import numpy as np
 from confide.inference.power import linear_steps, seen
 from confide.inference.power.families import Outcomes
 from confide.inference.power.guesses import SEED
-from confide.inference.power.precision import Setting, Sums, design, sums, told, weigh
+from confide.inference.power.precision import (
+    REACH,
+    Setting,
+    Sums,
+    count_squares,
+    design,
+    left_open,
+    sums,
+    told,
+    turn,
+    weigh,
+)
 
 CLIP = 0.1  # as `inference.frames` has it
 SCORING = {"start": 0.12, "steps": 0.77, "end": 0.10}  # `inference.scoring`
@@ -52,6 +64,13 @@ def spent_on_scores(n: float, mu: float, change: float) -> float:
     return mu / change * math.sqrt((1 - seen.scale_share(n, mu, change)) * share)
 
 
+def noise_of_information(part: str, n: float, mu: float, change: float) -> float:
+    """Standard deviation on the diagonal of second moments whose trace is 1, from an information: a row of norm `REACH`
+    has `REACH` times the weight of a usual one in it. Replacing a record moves it by sqrt(2)."""
+    share = SCORING[part] / sum(SCORING.values())
+    return REACH / n * math.sqrt(change) / mu / math.sqrt((1 - seen.scale_share(n, mu, change)) * share)
+
+
 class Expected:
     """Standard deviations at any number of records and any budget; what does not depend on these is computed once."""
 
@@ -60,6 +79,7 @@ class Expected:
         self.here = design(setting.guess.rows)
         self.scores = [setting.guess.rows @ truth for truth in setting.truths]
         self.linear = setting.outcomes.word == "linear"
+        self.second = setting.guess.rows.T @ setting.guess.rows / len(setting.guess.rows)
         self.found: dict[tuple[int, float], Sums] = {}
         informations = [weigh(setting.guess.rows, setting.outcomes.information(s)) for s in self.scores]
         self.informations = informations[:1] if self.linear else informations
@@ -89,9 +109,11 @@ class Expected:
             return linear_steps.covariance(setting, n, mu)[None]
         else:
             spent = spent_on_scores(n, mu, setting.change)
+            every = self._sums(n, mu)
+            doubt = self._doubt(every, n, mu, spent) if setting.outcomes.classes == 1 else 0.0
             precisions = [
-                told(self.here, found, n, found.typical * (CLIP / spent) ** 2, setting.outcomes.classes)
-                for found in self._sums(n, mu)
+                told(self.here, found, n, found.typical * (CLIP / spent) ** 2 + doubt, setting.outcomes.classes)
+                for found in every
             ]
         return np.array([self._posterior(each) for each in precisions])
 
@@ -105,6 +127,29 @@ class Expected:
             if place not in self.found:
                 self.found[place] = sums(outcomes, self.here, self.scores[place[0]], CLIP, place[1])
         return [self.found[place] for place in enumerate(typicals)]
+
+    def _doubt(self, every: list[Sums], n: float, mu: float, spent: float) -> np.ndarray:
+        """What errors of the second moments, which a run knows from noisy information, add to the variances of its
+        sums (`power.linear_steps`), in the mean over truths."""
+        here, change, second = self.here, self.setting.change, self.second
+        slope, variance = (np.mean([getattr(each, name) for each in every], axis=0) for name in ("slope", "variance"))
+        found = Sums(slope, variance, float(np.mean([each.typical for each in every])))
+        noises = [noise_of_information(part, n, mu, change) for part in ("start", "end")]
+        before = turn(here, left_open(second, float(np.trace(second)) * noises[0]))
+        after = np.where(np.eye(len(before)) > 0, 1.0, 0.5) * noises[1] ** 2
+        level = n * float(np.trace(slope) / np.trace(second))
+        shares = GROWTH ** np.arange(float(STEPS))
+        shares /= np.sum(shares[-COUNTED:])
+        known = [self.setting.prior_scale**2 * np.eye(self.size)]
+        for step in range(STEPS):
+            first = max(0, step + 1 - COUNTED)
+            weights = np.where(np.arange(step + 1) >= first, shares[: step + 1], 0.0)
+            so_far = float(np.sum(weights))
+            doubts = before if step < STEPS - 1 else before * after / (before + after)
+            doubt = doubts @ count_squares(here, known, level * weights / so_far)
+            noise = found.typical * (CLIP / spent) ** 2 / so_far
+            known.append(self._posterior(told(here, found, n, noise + doubt)))
+        return doubt
 
     def _posterior(self, precision: np.ndarray) -> np.ndarray:
         return np.linalg.inv(precision + np.eye(self.size) / self.setting.prior_scale**2)

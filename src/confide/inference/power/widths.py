@@ -140,7 +140,7 @@ class Expected:
         level = n * float(np.trace(slope) / np.trace(second))
         shares = GROWTH ** np.arange(float(STEPS))
         shares /= np.sum(shares[-COUNTED:])
-        known = [self.setting.prior_scale**2 * np.eye(self.size)]
+        known, doubt = [self.setting.prior_scale**2 * np.eye(self.size)], np.zeros(len(before))
         for step in range(STEPS):
             first = max(0, step + 1 - COUNTED)
             weights = np.where(np.arange(step + 1) >= first, shares[: step + 1], 0.0)

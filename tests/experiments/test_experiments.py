@@ -14,7 +14,6 @@ from confide.experiments import (
     gan_claims,
     gan_generators,
     li2019_figure2,
-    li2019_gan,
     li2019_table1,
     mean_embedding,
     triastcyn2020_curves,
@@ -328,24 +327,6 @@ def test_a_budget_of_the_gan_is_one_release_with_noise_of_sixteen_clips():
     mu, clips = gan_claims.one_release()
     assert mu == pytest.approx(0.061, abs=5e-4)
     assert 16 < clips < 17
-
-
-def test_cells_of_the_gan_are_measured_once_where_parts_are_kept(monkeypatch):
-    """A run of a cell is a function of the cell, the seed and the effort: what is kept need not be measured again."""
-
-    class Kept(dict):
-        def get(self, name, settings, measure):
-            if (name, repr(settings)) not in self:
-                self[name, repr(settings)] = measure()
-            return self[name, repr(settings)]
-
-    asked = []
-    monkeypatch.setattr(li2019_gan, "measure", lambda cell, seed, task: asked.append((cell, seed)) or {"accuracy": 0.5})
-    task = li2019_gan.Task(*[np.zeros(1)] * 4, li2019_gan.QUICK)
-    kept, cell = Kept(), gan_claims.Cell(gan_claims.SGHMC, "private", 0.2)
-    for seed in (0, 1, 0, 1):
-        li2019_gan._measured(kept, cell, seed, task)
-    assert asked == [(cell, 0), (cell, 1)]
 
 
 def test_a_record_moves_the_mean_embedding_by_one_at_most():

@@ -1,6 +1,7 @@
 # Everything here works on a machine with only Python 3.11+ and make.
 PYTHON ?= python3
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE # compiling the sources anew takes most of the time that a process starts in
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
 .PHONY: demo test docs walk picture bench reproduce clean

@@ -17,7 +17,7 @@ from confide.models import logistic_regression
 from helpers.patients import write
 
 FIT = "confide fit patients.csv --schema schema.toml --epsilon 4 --delta 1e-5 --out run"
-OF_SCHEMA = "confide rehearse --schema schema.toml --n 400 --epsilon 2 --delta 1e-5 --datasets 3"
+OF_SCHEMA = "confide rehearse --schema schema.toml --n 400 --epsilon 2 --datasets 3"
 
 
 @pytest.fixture(scope="module")

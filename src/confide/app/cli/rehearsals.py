@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from confide import validation
 from confide.app.cli.printing import Json, Neighbours, print_json, say, show_table
 from confide.validation import Refused
 
 if TYPE_CHECKING:
     from confide.inference.rehearsal import Rehearsal
 
-NEEDED = ("schema", "n", "epsilon", "delta")
+NEEDED = ("schema", "n", "epsilon")
 INTERVALS = ("scoring", "statistics", "steps")  # kinds of samplers whose draws are many
 
 
@@ -24,7 +25,9 @@ def rehearse(
     schema: Annotated[Optional[Path], typer.Option(help="Of tables that are made up; goes without a run.")] = None,
     n: Annotated[Optional[int], typer.Option(help="Number of records of each.")] = None,
     epsilon: Annotated[Optional[float], typer.Option(help="Privacy loss, above 0.")] = None,
-    delta: Annotated[Optional[float], typer.Option(help="Probability that the bound fails, in (0, 1).")] = None,
+    delta: Annotated[
+        Optional[float], typer.Option(help="Probability that the bound fails, in (0, 1); 1/(10 n) by default.")
+    ] = None,
     target: Annotated[Optional[str], typer.Option(help="The column to predict; the schema's by default.")] = None,
     model: Annotated[Optional[str], typer.Option(help="logistic, softmax, linear, poisson, ...")] = None,
     prior_scale: Annotated[Optional[float], typer.Option(help="Of coefficients, and of made-up truths.")] = None,
@@ -48,7 +51,7 @@ def rehearse(
         _of_run(run, datasets, seed, as_json)
         return
     if missing := [name for name in NEEDED if given[name] is None]:
-        raise Refused(f"--{missing[0]} is missing: give a run, or --schema with --n, --epsilon and --delta")
+        raise Refused(f"--{missing[0]} is missing: give a run, or --schema with --n and --epsilon")
     found, names = _of_schema(given, more, neighbours, datasets, seed)
     _show(found, names, as_json, {})
 
@@ -74,11 +77,13 @@ def _of_schema(
     from confide.app.runs.options import Request
     from confide.data import schema as schemas
     from confide.inference.fitting import fit
+    from confide.inference.power.planning import usual_delta
     from confide.inference.rehearsal import DRAWS, rehearse_tables
     from confide.privacy.budget import Budget
 
     described = schemas.load(given["schema"]).with_target(more["target"] or None)
-    budget = Budget(epsilon=given["epsilon"], delta=given["delta"], neighbours=neighbours)  # type: ignore[arg-type]
+    delta = usual_delta(validation.count(n=given["n"])) if given["delta"] is None else given["delta"]
+    budget = Budget(epsilon=given["epsilon"], delta=delta, neighbours=neighbours)  # type: ignore[arg-type]
     wanted = {name: value for name, value in more.items() if name != "target" and value is not None}
     request = Request(data="", epsilon=budget.epsilon, delta=budget.delta, out="", **wanted)
     choice = choices.choose(described, request, budget, given["n"])

@@ -124,6 +124,7 @@ class Module(eqx.Module):
 
 KINDS = {
     "dense": (lambda: models.mlp((4, 5, CLASSES)), (4,), 4),
+    "dense with group norm": (lambda: models.mlp((4, 6, CLASSES), groups=2), (4,), 4),
     "regression": (lambda: models.mlp((4, 5, 1), "relu"), (4,), 4),
     "convolution": (one_convolution, SHAPE, 4),
     "convolution with stride and padding": (lambda: one_convolution(2, 2), SHAPE, 4),
@@ -442,6 +443,9 @@ LINEAR = eqx.nn.Linear(2, 3, key=jax.random.key(0))
         (lambda: models.mlp((5, 0, 2)), "sizes"),
         (lambda: models.mlp((5, 2), "sine"), "activation"),
         (lambda: models.mlp((5, 4, 2), dropout=1.0), "dropout"),
+        (lambda: models.mlp((5, 4, 2), groups=3), "groups = 3: 4 hidden units"),
+        (lambda: models.mlp((5, 4, 2), groups=4), "groups = 4: 4 hidden units"),
+        (lambda: models.mlp((5, 4, 2), groups=0), "groups"),
         (lambda: models.cnn((4, 4, 1)), "too small"),
         (lambda: models.cnn(convolutions=3), "choose 2 or 4"),
         (lambda: models.cnn(classes=1), "nothing to tell apart"),

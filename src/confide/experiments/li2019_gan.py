@@ -47,10 +47,10 @@ from confide.samplers.companions import accompany
 from confide.validation import Refused
 
 CLASSES, EACH, PICTURES = 10, 10, 20
-FRICTION, CLIP = 0.1, 1.0
+FRICTION, CLIP, GROUPS = 0.1, 1.0, 4
 STEPS = {"public": 0.05, "private": 0.8}  # step sizes: private labels are one record in 600, and need longer ones
 WEIGHTS = {"public": 1.0, "private": 0.001}  # of real and made-up images beside labels
-CONSTANTS = (FRICTION, CLIP, STEPS, WEIGHTS, Generators())  # by which kept parts are known
+CONSTANTS = (FRICTION, CLIP, GROUPS, STEPS, WEIGHTS, Generators())  # by which kept parts are known
 Labelled = tuple[np.ndarray, np.ndarray]
 
 
@@ -81,7 +81,7 @@ FULL = Effort(
     batch=1024,
     canaries=100,
     reference=Reference(),
-    supervised=Reference(epochs=3, unlabelled_weight=0.0),
+    supervised=Reference(epochs=3, unlabelled_weight=0.0, temperature=0.0),
     embedding=(1000, 2000),
 )
 SMALL = Reference(hidden=(32, 32), generator=(16, 32, 32), batch=20, labelled_batch=20, epochs=1, records=4000)
@@ -95,7 +95,7 @@ QUICK = Effort(
     batch=100,
     canaries=30,
     reference=SMALL,
-    supervised=replace(SMALL, unlabelled_weight=0.0),
+    supervised=replace(SMALL, unlabelled_weight=0.0, temperature=0.0),
     embedding=(60, 100),
 )
 
@@ -162,16 +162,28 @@ def _task(effort: Effort) -> Task:
 
 
 def _supervised(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
-    """The same perceptron on the labelled images alone."""
+    """The perceptron of the GAN with feature matching, on the labelled images alone."""
     labelled = task.labelled(seed)
     trained = gan_reference.train(task.effort.supervised, labelled[0], labelled, seed)
     return {"accuracy": task.accuracy(trained.predict(task.test_x))}
 
 
+def _same(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
+    labelled, how = task.labelled(seed), dp_sgd(STEPS["public"], momentum=1 - FRICTION)
+    posterior = fits.fit_unprotected(_network(task), labelled, how, task.effort.steps, len(labelled[1]), key=seed)
+    return {"accuracy": task.accuracy(posterior.predict(task.test_x))}
+
+
+def _network(task: Task) -> models.Model:
+    return models.mlp((task.x.shape[1], task.effort.hidden, CLASSES), "relu", groups=GROUPS)
+
+
 def _reference(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
-    trained = gan_reference.train(task.effort.reference, task.x, task.labelled(seed), seed, (task.test_x, task.test_y))
+    setting = task.effort.reference
+    trained = gan_reference.train(setting, task.x, task.labelled(seed), seed)
     images = _as_bytes(trained.images(jax.random.key(seed), PICTURES))
-    return {"accuracy": task.accuracy(trained.predict(task.test_x)), "images": images, "curve": trained.curve}
+    accuracy = task.accuracy(trained.predict(task.test_x))
+    return {"accuracy": accuracy, "images": images, "temperature": setting.temperature}
 
 
 def _scattering(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
@@ -207,7 +219,7 @@ def _gan(cell: Cell, seed: int, task: Task) -> dict[str, Any]:
     x = task.x[~shown] if public else task.x
     y = np.full(len(x), UNLABELLED, np.int32) if public else hide_labels(task.y, shown)
     batch, steps, weight = min(effort.batch, len(x) // 8), effort.steps, WEIGHTS[cell.labels]
-    model = models.semi_supervised(models.mlp((x.shape[1], effort.hidden, CLASSES), "relu"), weight)
+    model = models.semi_supervised(_network(task), weight)
     setting = Generators(ensemble=2 if bayesian else 1, temperature=float(bayesian), records=len(x), weight=weight)
     companion = generators(model, setting, jax.random.key(seed), task.labelled(seed) if public else None)
     sampler, temperature = _sampler(cell, bayesian, len(x), batch, steps)
@@ -257,6 +269,7 @@ def _as_bytes(images: np.ndarray) -> list[list[int]]:
 
 MEASURES: dict[str, Callable[[Cell, int, Task], dict[str, Any]]] = {
     gan_claims.SUPERVISED: _supervised,
+    gan_claims.SAME: _same,
     gan_claims.SCATTERING: _scattering,
     gan_claims.REFERENCE: _reference,
     gan_claims.SGHMC: _gan,

@@ -129,7 +129,7 @@ def resnet18(
 
     def start(key: jax.Array, example: Data) -> Parameters:
         first, last, *keys = jax.random.split(key, 2 + len(blocks))
-        stem = {"convolution": _convolution(first, 3, channels, width), "norm": _norm(width)}
+        stem = {"convolution": _convolution(first, 3, channels, width), "norm": layers.norm(width)}
         built = [_block(key, *block) for key, block in zip(keys, blocks, strict=True)]
         return {"stem": stem, "blocks": built, "dense": networks.dense_layer(last, 8 * width, classes, 1.0)}
 
@@ -154,11 +154,11 @@ def resnet18(
 def _block(key: jax.Array, before: int, after: int, stride: int) -> dict[str, Any]:
     first, second, across = jax.random.split(key, 3)
     found = {
-        "first": {"convolution": _convolution(first, 3, before, after), "norm": _norm(after)},
-        "second": {"convolution": _convolution(second, 3, after, after), "norm": _norm(after)},
+        "first": {"convolution": _convolution(first, 3, before, after), "norm": layers.norm(after)},
+        "second": {"convolution": _convolution(second, 3, after, after), "norm": layers.norm(after)},
     }
     if stride > 1 or before != after:
-        found["across"] = {"convolution": _convolution(across, 1, before, after), "norm": _norm(after)}
+        found["across"] = {"convolution": _convolution(across, 1, before, after), "norm": layers.norm(after)}
     return found
 
 
@@ -170,10 +170,6 @@ def _normalise(tape: Tape, x: jax.Array, part: dict[str, Any], stride: int, padd
 def _convolution(key: jax.Array, size: int, before: int, after: int) -> dict[str, jax.Array]:
     shape = (size, size, before, after)
     return {"weights": jax.random.normal(key, shape, jnp.float32) * math.sqrt(2 / (size * size * before))}
-
-
-def _norm(channels: int) -> dict[str, jax.Array]:
-    return {"scale": jnp.ones(channels, jnp.float32), "shift": jnp.zeros(channels, jnp.float32)}
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int]:

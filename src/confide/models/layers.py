@@ -48,6 +48,11 @@ def max_pool(x: jax.Array, size: int = 2, stride: int = 2) -> jax.Array:
     return best
 
 
+def norm(channels: int) -> dict[str, jax.Array]:
+    """What a group norm starts with."""
+    return {"scale": jnp.ones(channels, jnp.float32), "shift": jnp.zeros(channels, jnp.float32)}
+
+
 def group_norm(x: jax.Array, layer: dict[str, jax.Array], groups: int) -> jax.Array:
     """Mean 0 and variance 1 within each group of channels of this one image, then scale and shift."""
     height, width, channels = x.shape

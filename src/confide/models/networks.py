@@ -38,11 +38,14 @@ def mlp(
     noise_scale: float = 1.0,
     *,
     prior: str | LogPrior = "gaussian",
+    groups: int | None = None,
 ) -> Model:
     """Dense layers; `sizes` are the columns of X, the units of each hidden layer, and the outputs.
 
     Several outputs are classes; one output is a mean, with Gaussian noise of `noise_scale`. `dropout` is the share of
-    hidden units that each step leaves out of each record, drawn afresh and by no record.
+    hidden units that each step leaves out of each record, drawn afresh and by no record. With `groups` the units of
+    each hidden layer fall into so many groups, and those of one group have mean 0 and variance 1 in every record
+    before they are scaled, shifted and rectified.
 
     >>> mlp((4, 8, 3)).kind, mlp((4, 8, 1)).kind
     ('classification', 'regression')
@@ -51,15 +54,23 @@ def mlp(
         raise Refused(f"sizes = {sizes!r} is no network: give columns of X, hidden units and outputs, as (4, 32, 3)")
     sizes, rate = tuple(validation.count(sizes=size) for size in sizes), share(dropout)
     act = _ACTIVATIONS[validation.one_of(tuple(_ACTIVATIONS), activation=activation)]
+    groups = _divisor(groups, sizes[1:-1])
 
     def start(key: jax.Array, example: Data) -> Parameters:
         keys = jax.random.split(key, len(sizes) - 1)
         gain = 2.0 if activation == "relu" else 1.0
-        return [dense_layer(key, *pair, gain) for key, pair in zip(keys, pairwise(sizes), strict=True)]
+        built = [dense_layer(key, *pair, gain) for key, pair in zip(keys, pairwise(sizes), strict=True)]
+        if groups is None:
+            return built
+        hidden = [layer | {"norm": layers.norm(size)} for layer, size in zip(built, sizes[1:-1], strict=False)]
+        return [*hidden, built[-1]]
 
     def scores(tape: Tape, parameters: Parameters, x: jax.Array) -> jax.Array:
         for layer in parameters[:-1]:
-            x = tape.dropout(act(layers.dense(tape, x, layer)), rate)
+            x = layers.dense(tape, x, layer)
+            if groups is not None:
+                x = layers.group_norm(x[None, None], layer["norm"], groups)[0, 0]
+            x = tape.dropout(act(x), rate)
         return layers.dense(tape, x, parameters[-1])
 
     settings = {
@@ -70,7 +81,19 @@ def mlp(
         "noise_scale": validation.positive(noise_scale=noise_scale),
         "prior": prior,
     }
+    if groups is not None:
+        settings["groups"] = groups
     return network("mlp", scores, start, settings, shape=(sizes[0],), outputs=sizes[-1], dropout=rate > 0)
+
+
+def _divisor(groups: int | None, hidden: Sequence[int]) -> int | None:
+    if groups is None:
+        return None
+    groups = validation.count(groups=groups)
+    for units in hidden:
+        if units % groups or units == groups:
+            raise Refused(f"groups = {groups}: {units} hidden units do not fall into so many of two units or more")
+    return groups
 
 
 def network(

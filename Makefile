@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # compiling the sources anew takes most of the time that a process starts in
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test docs walk picture bench reproduce clean
+.PHONY: demo test thorough docs walk picture bench reproduce clean
 
 demo: .venv/.run
 	rm -rf confide-demo
@@ -17,6 +17,10 @@ test: .venv/.test
 	@$(BIN)/pyright >.venv/types.txt & types=$$!; \
 	$(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
 	wait $$types || { cat .venv/types.txt; exit 1; }; exit $$tests
+
+# With more of what the tests show already: every sabotage in every model, and such.
+thorough:
+	CONFIDE_EVERYTHING=1 CONFIDE_THOROUGH=1 $(MAKE) test
 
 docs: .venv/.test
 	$(BIN)/python docs/generate.py

@@ -64,12 +64,16 @@ def _forget_programs():
         gc.collect()
 
 
+LATER = {"long": "CONFIDE_EVERYTHING", "thorough": "CONFIDE_THOROUGH"}  # by markers, what sets them free
+
+
 def pytest_collection_modifyitems(items):
-    """What takes long is for continuous integration, which sets CONFIDE_EVERYTHING."""
-    if not os.environ.get("CONFIDE_EVERYTHING"):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="it takes long: set CONFIDE_EVERYTHING=1"))
+    """What takes long is for continuous integration, and more of the same for `make thorough`."""
+    for marker, name in LATER.items():
+        if not os.environ.get(name):
+            for item in items:
+                if item.get_closest_marker(marker):
+                    item.add_marker(pytest.mark.skip(reason=f"it takes long: set {name}=1"))
 
 
 @pytest.hookimpl(hookwrapper=True)

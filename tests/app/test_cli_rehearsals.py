@@ -67,6 +67,23 @@ def test_a_schema_is_rehearsed_without_any_record(call, monkeypatch):
     assert text.startswith("Simulation, 3 made-up tables")
 
 
+def test_a_plan_shows_another_sampler_as_made_up_tables_tell(call):
+    asked = "confide plan --schema schema.toml --n 400 --epsilon 2,8 --sampler dpvi --datasets 2"
+    code, out, err = call(f"{asked} --json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["beside"]["sampler"], found["beside"]["datasets"]) == ("dpvi", 2)
+    assert found["beside"]["columns"] == found["columns"]
+    widths = np.array(found["beside"]["widths"])
+    assert widths.shape == np.shape(found["widths"])
+    assert np.all((widths > 0) & (widths < 2 * found["prior_width"]))
+    assert np.all(np.array(found["beside"]["coverage"]) <= 1)
+    code, text, _ = call(asked)
+    assert code == 0
+    assert "dpvi, seen on 2 made-up tables" in text
+    assert "have no formula" not in text
+
+
 def test_a_run_is_rehearsed_and_its_report_says_so(call, home):
     code, out, err = call("confide rehearse run --datasets 3")
     assert code == 0, err
@@ -102,6 +119,11 @@ def test_made_up_audits_of_a_table_with_categories(call):
     ("command", "said"),
     [
         ("confide rehearse", "--schema is missing"),
+        ("confide plan --features 3 --n 400 --epsilon 1 --sampler sgld", "tables of a schema"),
+        ("confide plan --n 400 --epsilon 1 --sampler sgld", "tables of a schema"),
+        ("confide plan --schema schema.toml --n 400 --epsilon 1 --datasets 3", "--datasets are for a --sampler"),
+        ("confide plan --schema schema.toml --n 400 --epsilon 1 --sampler langevin", "no interval"),
+        ("confide plan --schema schema.toml --n 400 --width 1 --sampler sgld", "--width is for scoring"),
         ("confide rehearse --schema schema.toml --n 10", "--epsilon is missing"),
         ("confide rehearse run --n 10", "--n goes with --schema"),
         (f"{OF_SCHEMA} --datasets 0", "datasets"),

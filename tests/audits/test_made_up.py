@@ -18,6 +18,7 @@ from confide.audits.program import Told
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
 from helpers import sabotage
+from helpers.tiers import tiered
 
 N, D, STEPS, Q = 200, 3, 40, 0.1
 GENERATOR = np.random.default_rng(3)
@@ -224,13 +225,11 @@ SABOTAGED = {
 QUICK = ("missing two", "uniform noise", "shifted stream", "one counts more", "one label", "no weights", "far rows")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in SABOTAGED]
-)
+@pytest.mark.parametrize("name", tiered(SABOTAGED, QUICK))
 def test_sabotaged_programs_are_refuted(name, monkeypatch):
     broken, settings, test, claim = SABOTAGED[name]
     broken(monkeypatch)
-    found = audited(fitted(**settings), repetitions=250)
+    found = audited(fitted(**settings), repetitions=60 if settings.get("steps") else 250)
     assert found.verdict == "violation"
     assert found.tests[test] * len(program.MEANINGS) < 1e-3
     assert found.claim_refuted or not claim
@@ -321,8 +320,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", tiered(OTHERS, thorough=("baoab", "sgnht", "wang2015", "indices", "secure chains")))
 def test_other_runs(name):
     """Once in a thousand audits an honest program is refuted, where the operating system draws."""
     posterior = fitted(**OTHERS[name])
@@ -335,8 +333,7 @@ def test_other_runs(name):
         assert "halves" in found.tests, "marked records do not pull as hard as they can"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["psgld", "dp_adam", "mlp", "functions"])
+@pytest.mark.parametrize("name", tiered(["psgld", "dp_adam", "mlp", "functions"], thorough=["dp_adam", "functions"]))
 def test_other_runs_with_less_noise_are_refuted(name, monkeypatch):
     sabotage.half_the_noise(monkeypatch)
     found = audited(fitted(**OTHERS[name]), repetitions=60)
@@ -345,9 +342,11 @@ def test_other_runs_with_less_noise_are_refuted(name, monkeypatch):
 
 
 @pytest.mark.long
+@pytest.mark.optimised
 def test_long_runs_are_shortened_and_seconds_are_kept(monkeypatch):
     posterior = fitted(steps=1000, clip=1.0)
     monkeypatch.setattr(gathering, "WORK", 1e8)
+    monkeypatch.setattr(gathering, "TOGETHER", 30)
     found = confide.audit(posterior, made_up=True, seed=0)
     assert (found.steps, found.whole) == (500, 1000)  # one block
     assert "first 500 of its 1,000 steps" in str(found)

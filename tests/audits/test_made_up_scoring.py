@@ -18,6 +18,7 @@ from confide.audits import made_up, made_up_scoring, scoring_questions, scoring_
 from confide.audits.scoring_tests import Told
 from confide.mechanism import exact_rounding
 from helpers import sabotage
+from helpers.tiers import tiered
 
 N, D = 120, 3
 GENERATOR = np.random.default_rng(6)
@@ -53,6 +54,7 @@ RUNS = {
     "large budget": (models.linear_regression(D, noise_scale=1.0), "numbers", {"epsilon": 100.0}),
 }
 QUICK = ("logistic", "poisson", "secure", "learnt noise", "learnt noise, secure")
+THOROUGH = ("one column", "hardly a budget", "large budget", "constant", "learnt noise, hardly a budget")
 
 
 def fitted(name="logistic", **changes):
@@ -67,7 +69,7 @@ def audited(posterior, seed=0, **more):
     return confide.audit(posterior, made_up=True, seed=seed, **({"repetitions": 60} | more))
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in RUNS])
+@pytest.mark.parametrize("name", tiered(RUNS, QUICK, THOROUGH))
 def test_an_honest_program_is_not_refuted(name, monkeypatch):
     """And its tables are near the worst case: some record moves each kind of release by most of what was priced."""
     seen, honest = [], made_up_scoring.gather
@@ -135,26 +137,14 @@ SABOTAGED = {
 LEARNT = {how: each for how, each in SABOTAGED.items() if how not in ("uniform noise", "short keys")} | {
     "outcomes that count twice": (sabotage.outcomes_count_twice, "scale"),
 }
-SHOWN = (
-    "outcomes that count twice",
-    "half the noise of sums",
-    "half the noise of the last matrix",
-    "scores that are not cut",
-    "matrices that are not cut",
-    "one sum more",
-    "an unpriced sum",
-    "unpriced matrices",
-)
+OWN = ("outcomes that count twice", "scores that are not cut", "matrices that are not cut", "an unpriced sum")
+SHOWN = [("logistic", how) for how in (*OWN[1:], "half the noise of sums", "one sum more", "unpriced matrices")]
+SHOWN += [("learnt noise", how) for how in OWN]
+CASES = [("logistic", how) for how in SABOTAGED] + [("learnt noise", how) for how in LEARNT]
+AGAIN = [("learnt noise", how) for how in LEARNT if how not in OWN]  # by the code that is broken in the other runs
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        pytest.param(name, how, marks=[] if how in SHOWN else pytest.mark.long)
-        for name, every in (("logistic", SABOTAGED), ("learnt noise", LEARNT))
-        for how in every
-    ],
-)
+@pytest.mark.parametrize(("name", "how"), tiered(CASES, SHOWN, AGAIN))
 def test_broken_programs_are_refuted(name, how, monkeypatch):
     """By noise with 60 repetitions: half of it is not seen less than once in a million times; else always."""
     broken, test = (SABOTAGED | LEARNT)[how]

@@ -15,6 +15,7 @@ from confide.inference.loop import Job
 from confide.mechanism import noise
 from confide.mechanism.clipping import GLM
 from helpers import sabotage
+from helpers.tiers import tiered
 
 N, D = 600, 3
 BUDGET = confide.Budget(epsilon=4.0, delta=1e-5)
@@ -58,7 +59,7 @@ def fitted(name, **changes):
     return confide.fit(model, (X, OUTCOMES[outcome]), budget, **settings)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in RUNS])
+@pytest.mark.parametrize("name", tiered(RUNS, QUICK))
 def test_the_program_is_weighted_as_the_run_was(name, monkeypatch):
     """The very clip, bound, information and step sizes; what is bought is in the plan, and not bought again."""
     ran = []
@@ -83,9 +84,10 @@ def test_the_program_is_weighted_as_the_run_was(name, monkeypatch):
 DEFAULT = {"steps": None, "batch_size": None}
 
 
-@pytest.mark.long
 @pytest.mark.optimised
-@pytest.mark.parametrize("name", ["logistic", "declared", "softmax", "poisson"])
+@pytest.mark.parametrize(
+    "name", tiered(["logistic", "declared", "softmax", "poisson"], thorough=["declared", "softmax"])
+)
 def test_default_runs_are_not_refuted(name, monkeypatch):
     """Clip, steps and batches as planned: by 100 canaries, and, the first of its steps, on made-up tables."""
     monkeypatch.setattr(gathering, "WORK", 2.0**29)
@@ -111,15 +113,11 @@ BROKEN = {"no weights": sabotage.no_weights, "far rows": sabotage.far_rows_count
 SHOWN = [("no weights", "logistic"), ("far rows", "poisson")]
 
 
-@pytest.mark.parametrize(
-    ("how", "name"),
-    [
-        pytest.param(how, name, marks=[] if (how, name) in SHOWN else pytest.mark.long)
-        for how in BROKEN
-        for name in ("logistic", "declared", "softmax", "poisson", "psgld", "secure")
-        if how == "no weights" or name not in ("psgld", "secure")  # whose records are summed elsewhere
-    ],
-)
+CASES = [("no weights", name) for name in ("logistic", "declared", "softmax", "poisson", "psgld", "secure")]
+CASES += [("far rows", name) for name in ("logistic", "declared", "softmax", "poisson")]  # others are summed elsewhere
+
+
+@pytest.mark.parametrize(("how", "name"), tiered(CASES, SHOWN))
 def test_canaries_show_a_missing_weight(how, name, monkeypatch):
     """A canary's row is a million times longer than those that count whole, and it adds the clip all the same."""
     BROKEN[how](monkeypatch)
@@ -128,9 +126,8 @@ def test_canaries_show_a_missing_weight(how, name, monkeypatch):
     assert found.tests["pull"] < 1e-6
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.parametrize("name", ["logistic", "softmax", "poisson", "linear"])
+@pytest.mark.parametrize("name", tiered(["logistic", "softmax", "poisson", "linear"], thorough=["softmax", "linear"]))
 def test_made_up_tables_show_a_missing_weight(how, name, monkeypatch):
     BROKEN[how](monkeypatch)
     found = confide.audit(fitted(name), made_up=True, seed=0, repetitions=60)

@@ -22,6 +22,7 @@ from confide.mechanism import linear_sums
 from confide.mechanism.linear_sums import Cuts, Place
 from confide.models.inputs import place_records
 from confide.privacy import pricing
+from helpers.tiers import tiered
 
 D = 3
 BUDGET = confide.Budget(epsilon=1.0, delta=1e-5)
@@ -120,15 +121,16 @@ def test_what_scores_and_scale_have_in_common_is_that_of_simulated_rows():
     assert np.max(np.abs(products.mean(axis=0) - common) / (5 * error + 0.12 * np.abs(common))) < 1
 
 
+@pytest.mark.long
 def test_a_fit_does_not_leave_too_little_of_the_noise():
     """30 coefficients of 400 records, at a budget that hides nothing: residuals of a fit are 4% too small, which is 1.1
     standard deviations of the noise scale. Means of 12 datasets are within four of theirs (one run in 16,000 fails)."""
     rng, away = np.random.default_rng(2), []
-    model = models.linear_regression(30)
+    model, budget = models.linear_regression(30), confide.Budget(epsilon=500.0, delta=1e-5)
     for key in range(12):
         x = rng.normal(size=(400, 30)).astype(np.float32) / math.sqrt(30)
         y = (x @ rng.normal(size=30) + 0.5 * rng.normal(size=400)).astype(np.float32)
-        posterior = confide.fit(model, (x, y), budget=confide.Budget(epsilon=500.0, delta=1e-5), key=key, verbose=False)
+        posterior = confide.fit(model, (x, y), budget, confide.scoring(400), key=key, verbose=False)
         logs = np.log(np.ravel(posterior.draws["noise_scale"]))
         away.append((logs.mean() - math.log(0.5)) / logs.std())
     assert abs(np.mean(away)) < 4 / math.sqrt(12)
@@ -358,8 +360,8 @@ def test_the_estimator_learns_it():
     assert given_.noise_scale_ == pytest.approx(0.8)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("epsilon", "n"), [(0.5, 2000), (2.0, 2000)])
+@pytest.mark.optimised
+@pytest.mark.parametrize(("epsilon", "n"), tiered([(0.5, 2000), (2.0, 2000)], thorough=[(2.0, 2000)]))
 def test_intervals_hold_coefficients_and_noise_scale(epsilon, n):
     """60 datasets, noise scales from their prior. Coverage of coefficients is .90 +- .02 where it is right, so that
     less than .83 is seen once in 2,000 runs; of the noise scale .90 +- .039, and less than .76 as seldom."""

@@ -23,6 +23,7 @@ from confide.mechanism.clipping import GLM, clipped_sum, single_precision, whole
 from confide.models.inputs import as_records, place_records
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY
+from helpers.tiers import tiered
 
 D = 3
 MAKE = {
@@ -122,8 +123,7 @@ def counted(family, s, y, threshold, typical):
 
 def some(quick, *choices):
     """All combinations; those that are not `quick` take long together."""
-    every = itertools.product(*choices)
-    return [pytest.param(*each, marks=[] if each in quick else pytest.mark.long) for each in every]
+    return tiered(itertools.product(*choices), quick)
 
 
 def asked(total, root):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from confide.models.families import Gaussian, Logistic, NegativeBinomial, Poisson, Softmax
+from helpers.tiers import tiered
 
 CLIPS = (0.05, 0.2, 1.0, 5.0)  # in usual norms of a row
 CASES = {
@@ -101,7 +102,7 @@ def drawn(family, scores, generator):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("clip", [pytest.param(clip, marks=[] if clip == 0.2 else pytest.mark.long) for clip in CLIPS])
+@pytest.mark.parametrize("clip", tiered(CLIPS, (0.2,)))
 def test_the_mean_over_records_is_zero_at_the_truth(name, clip):
     """Scores times rows, over a million records of three features, within 4 standard errors in every coordinate.
 

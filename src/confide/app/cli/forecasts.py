@@ -18,16 +18,20 @@ CURVE = 33  # epsilons of a picture
 BEYOND = 2.0  # how far a picture reaches below and above the epsilons that were asked about
 
 
-def answer(asked: dict[str, Any], picture: Path | None, as_json: bool) -> None:
+def answer(asked: dict[str, Any], picture: Path | None, as_json: bool, beside: tuple[str, int] | None = None) -> None:
+    """`beside` is another sampler, whose figures are seen on so many made-up tables at each epsilon."""
     from confide.inference.power.planning import plan
 
+    if beside is not None:
+        _check_beside(asked)
     found = plan(**asked)
     if picture is not None:
         _save(found, asked, picture)
+    others = None if beside is None else _rehearse(found, asked, *beside)
     if as_json:
-        print_json(found.to_json())
+        print_json(found.to_json() | ({} if others is None else {"beside": others}))
         return
-    _show(found)
+    _show(found, others)
     if picture is not None:
         print(f"\n{picture}")
 
@@ -46,7 +50,7 @@ def _save(found: Forecast, asked: dict[str, Any], path: Path) -> None:
         raise Refused(f"--picture {str(path)!r} cannot be written: {error}") from None
 
 
-def _show(found: Forecast) -> None:
+def _show(found: Forecast, others: dict[str, Any] | None) -> None:
     if found.answer is not None:
         say(found.answer)
         print()
@@ -66,6 +70,8 @@ def _show(found: Forecast) -> None:
         _effects(found, found.columns, found.effects) + _effects(found, apart, found.difference_effects),
     )
     show_table("At each epsilon", ["", *at], _summary(found))
+    if others is not None:
+        _show_beside(found, others)
     taken = "; ".join(found.assumptions)
     say(f"Taken for granted: {taken}; coefficients from the prior, N(0, {found.prior_scale:g}^2).")
     if found.accuracy is not None:
@@ -84,7 +90,43 @@ def _show(found: Forecast) -> None:
             "Where a run does not see the scale of its records in the noise, its draws are the prior's. Widths are "
             "those of a median run: the prior's where that happens more often than not."
         )
-    say(found.others)
+    if others is None:
+        say(found.others)
+
+
+def _check_beside(asked: dict[str, Any]) -> None:
+    """Made-up tables are of a schema, and know nothing of what formulas may be told."""
+    if asked["schema"] is None:
+        raise Refused("--sampler is rehearsed on tables of a schema: give --schema, or leave it out")
+    for name in ("width", "noise_scale", "dispersion", "signal", "spread", "correlation"):
+        if asked[name] is not None:
+            raise Refused(f"--{name.replace('_', '-')} is for scoring, and --sampler is another one: leave one out")
+
+
+def _rehearse(found: Forecast, asked: dict[str, Any], sampler: str, datasets: int) -> dict[str, Any]:
+    from confide.app.runs.rehearsals import rehearse_schema
+
+    every = [rehearse_schema({**asked, "epsilon": each, "sampler": sampler}, datasets, 0) for each in found.epsilons]
+    return {
+        "sampler": sampler,
+        "datasets": datasets,
+        "columns": every[0][1] if len(every[0][1]) == every[0][0].truths.shape[1] else list(found.columns),
+        "widths": [each.width.tolist() for each, _ in every],
+        "errors": [each.error.tolist() for each, _ in every],
+        "coverage": [each.coverage for each, _ in every],
+    }
+
+
+def _show_beside(found: Forecast, others: dict[str, Any]) -> None:
+    at = [f"eps {epsilon:g}" for epsilon in found.epsilons]
+    both = list(zip(others["widths"], others["errors"], strict=True))
+    rows = [
+        [name, *(f"{widths[i]:.3g} ({errors[i]:.2g})" for widths, errors in both)]
+        for i, name in enumerate(others["columns"])
+    ]
+    held = ["intervals held the truth", *(f"{each:.0%}" for each in others["coverage"])]
+    title = f"{others['sampler']}, seen on {others['datasets']} made-up tables: median width, and mean error"
+    show_table(title, ["coefficient", *at], [*rows, held])
 
 
 def _widths(names: Sequence[str], prior: float, free: Any, widths: Any) -> list[list[str]]:

@@ -132,6 +132,10 @@ def plan(
     picture: Annotated[
         Optional[Path], typer.Option(help="With --schema: also draw it, as a .png or .svg file.")
     ] = None,
+    sampler: Annotated[
+        Optional[str], typer.Option(help="With --schema: show another beside scoring, as made-up tables tell.")
+    ] = None,
+    datasets: Annotated[Optional[int], typer.Option(help="With --sampler: made-up tables at each epsilon; 10.")] = None,
     clip: Annotated[Optional[float], typer.Option(help="Largest norm of one record's gradient; 1 by default.")] = None,
     epochs: Annotated[Optional[float], typer.Option(help="Expected passes over the data; or give --steps.")] = None,
     steps: Annotated[Optional[int], typer.Option(help="Number of steps; or give --epochs.")] = None,
@@ -151,7 +155,8 @@ def plan(
 
     With --schema (or --features): how wide the 90% intervals of a linear model are expected to be at each epsilon,
     which effects would be told from none, and how accurate it would be, for a run of scoring, the default of these
-    models; with --width the other way round.
+    models; with --width the other way round. With --sampler another one beside it: it has no formula, and is run on
+    made-up tables, which takes a while.
 
     With neither: the settings of a Langevin run ('confide fit --sampler sgld') that spends the budget; --clip,
     --epochs, --steps, --batch-size, --temperature and --schedule are for that alone.
@@ -166,9 +171,13 @@ def plan(
         "spread": spread, "correlation": correlation, "neighbours": neighbours, "clip": clip, "epochs": epochs,
         "steps": steps, "batch_size": batch_size, "temperature": temperature, "schedule": schedule,
     }  # fmt: skip
+    if datasets is not None and sampler is None:
+        raise Refused("--datasets are for a --sampler that is seen on made-up tables: give both, or neither")
     if schema is not None or features is not None:
-        forecasts.answer(asked, picture, as_json)
+        forecasts.answer(asked, picture, as_json, None if sampler is None else (sampler, datasets or 10))
         return
+    if sampler is not None:
+        raise Refused("--sampler is rehearsed on tables of a schema: give --schema, or leave it out")
     if picture is not None:
         raise Refused("--picture draws what a budget buys, which needs --schema or --features: leave it out")
     if n is None or epsilon is None or delta is None:

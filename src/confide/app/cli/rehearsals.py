@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from confide import validation
 from confide.app.cli.printing import Json, Neighbours, print_json, say, show_table
 from confide.validation import Refused
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from confide.inference.rehearsal import Rehearsal
 
 NEEDED = ("schema", "n", "epsilon")
-INTERVALS = ("scoring", "statistics", "steps")  # kinds of samplers whose draws are many
 
 
 def rehearse(
@@ -52,7 +50,9 @@ def rehearse(
         return
     if missing := [name for name in NEEDED if given[name] is None]:
         raise Refused(f"--{missing[0]} is missing: give a run, or --schema with --n and --epsilon")
-    found, names = _of_schema(given, more, neighbours, datasets, seed)
+    from confide.app.runs.rehearsals import rehearse_schema
+
+    found, names = rehearse_schema({**given, **more, "neighbours": neighbours}, datasets, seed)
     _show(found, names, as_json, {})
 
 
@@ -65,38 +65,6 @@ def _of_run(run: Path, datasets: int, seed: int, as_json: bool) -> None:
     path = rehearsals.save(found, run, posterior)
     names = posterior.plan.get("features") or []
     _show(found, list(names), as_json, {"rehearsal_file": str(path)})
-
-
-def _of_schema(
-    given: dict[str, Any], more: dict[str, Any], neighbours: str, datasets: int, seed: int
-) -> tuple[Rehearsal, list[str]]:
-    from dataclasses import replace
-    from functools import partial
-
-    from confide.app.runs import choices, rehearsals
-    from confide.app.runs.options import Request
-    from confide.data import schema as schemas
-    from confide.inference.fitting import fit
-    from confide.inference.power.planning import usual_delta
-    from confide.inference.rehearsal import DRAWS, rehearse_tables
-    from confide.privacy.budget import Budget
-
-    described = schemas.load(given["schema"]).with_target(more["target"] or None)
-    delta = usual_delta(validation.count(n=given["n"])) if given["delta"] is None else given["delta"]
-    budget = Budget(epsilon=given["epsilon"], delta=delta, neighbours=neighbours)  # type: ignore[arg-type]
-    wanted = {name: value for name, value in more.items() if name != "target" and value is not None}
-    request = Request(data="", epsilon=budget.epsilon, delta=budget.delta, out="", **wanted)
-    choice = choices.choose(described, request, budget, given["n"])
-    if choice.model.linear is None:
-        raise Refused("rehearsals are for models that scoring fits: logistic, softmax, linear, poisson, ...")
-    sampler = choice.sampler
-    if sampler.point or sampler.kind not in INTERVALS:
-        raise Refused(f"{sampler.name} releases a point or a single draw, which has no interval to rehearse")
-    if sampler.kind == "scoring":
-        sampler = replace(sampler, draws=DRAWS)  # type: ignore[call-arg]
-    made = rehearsals.tables(described, choice.model, given["n"], datasets, seed)
-    asked = partial(fit, choice.model, budget=budget, sampler=sampler, clip=choice.clip)
-    return rehearse_tables(asked, choice.model, made, seed), list(described.features)
 
 
 def _show(found: Rehearsal, names: list[str], as_json: bool, more: dict[str, Any]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,46 @@ import jax
 import numpy as np
 
 from confide import validation
+from confide.app.runs import choices
+from confide.app.runs.options import Request
 from confide.data import atomic_files
+from confide.data import schema as schemas
 from confide.data.encoding import encode, unscale
 from confide.data.schema import Column, Schema
+from confide.inference.fitting import fit
 from confide.inference.posterior import Posterior
-from confide.inference.rehearsal import FRESH, MadeUpTable, Rehearsal
+from confide.inference.power.planning import usual_delta
+from confide.inference.rehearsal import DRAWS, FRESH, MadeUpTable, Rehearsal, rehearse_tables
 from confide.models.model import Model
 from confide.models.priors import WIDE
 from confide.models.tracing import unraveller
+from confide.privacy.budget import Budget
 from confide.validation import Refused
 
 FILE, FORMAT = "rehearsal.json", 1
+INTERVALS = ("scoring", "statistics", "steps")  # kinds of samplers whose draws are many
 ELSEWHERE = "\x00"  # what no schema lists
+
+
+def rehearse_schema(asked: dict[str, Any], datasets: int, seed: int) -> tuple[Rehearsal, list[str]]:
+    """Fits of made-up tables of a schema, and the names of its columns; `asked` is what `confide rehearse` takes."""
+    described = schemas.load(asked["schema"]).with_target(asked.get("target") or None)
+    n = validation.count(n=asked["n"])
+    delta = usual_delta(n) if asked.get("delta") is None else asked["delta"]
+    budget = Budget(epsilon=asked["epsilon"], delta=delta, neighbours=asked["neighbours"])
+    wanted = {name: asked[name] for name in ("model", "prior_scale", "sampler") if asked.get(name) is not None}
+    request = Request(data="", epsilon=budget.epsilon, delta=budget.delta, out="", **wanted)
+    choice = choices.choose(described, request, budget, n)
+    if choice.model.linear is None:
+        raise Refused("rehearsals are for models that scoring fits: logistic, softmax, linear, poisson, ...")
+    sampler = choice.sampler
+    if sampler.point or sampler.kind not in INTERVALS:
+        raise Refused(f"{sampler.name} releases a point or a single draw, which has no interval to rehearse")
+    if sampler.kind == "scoring":
+        sampler = replace(sampler, draws=DRAWS)  # type: ignore[call-arg]
+    made = tables(described, choice.model, n, datasets, seed)
+    fitted = partial(fit, choice.model, budget=budget, sampler=sampler, clip=choice.clip)
+    return rehearse_tables(fitted, choice.model, made, seed), list(described.features)
 
 
 def tables(schema: Schema, model: Model, n: int, datasets: int, key: int) -> Iterator[MadeUpTable]:

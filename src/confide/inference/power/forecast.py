@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 OTHERS = (
-    "All widths are those of the sampler scoring, the default of these models. Others have no formula: what intervals "
-    "of sgld and its kin, dpvi or sufficient_statistics would be like is seen on made-up tables, at no cost: confide "
-    "rehearse --sampler sgld. They spend the same budget on the way, so that an honest one is hardly narrower than "
-    "these. A draw of langevin and a point of dp_sgd have no interval."
+    "All widths are those of the sampler scoring, the default of these models. Others have no formula: --sampler sgld, "
+    "or its kin, dpvi or sufficient-statistics, shows beside it what is seen of that one on made-up tables, at no cost. "
+    "They spend the same budget on the way, so that an honest one is hardly narrower than these. A draw of langevin "
+    "and a point of dp_sgd have no interval."
 )
 
 

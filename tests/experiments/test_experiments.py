@@ -1,4 +1,5 @@
 import csv
+import functools
 import math
 import re
 
@@ -19,6 +20,7 @@ from confide.experiments import (
     triastcyn2020_curves,
     triastcyn2020_figure1,
     triastcyn2020_figure5,
+    triastcyn2020_learning,
     triastcyn2020_table1,
     wang2015_figure1,
     wang2015_panels,
@@ -30,6 +32,7 @@ from confide.experiments.reproduction import Claim
 from confide.experiments.wang2015_panels import Effort, Trial
 from confide.inference.plans import posterior_sample
 from helpers.datasets import needs_data
+from helpers.tiers import tiered
 
 long = pytest.mark.long
 TABLES = ("wu2020-table1", "wu2020-table2")
@@ -55,9 +58,8 @@ def written(tmp_path_factory):
     return {name: (experiments.load(name).run(quick=True), out) for name in experiments.NAMES if name not in WITH_DATA}
 
 
-@long
 @needs_data
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", tiered(TABLES, thorough=["wu2020-table2"]))
 def test_a_table_leaves_rows_a_picture_and_claims(tmp_path, name):
     run = run_twice if name == "wu2020-table2" else lambda name, folder: experiments.load(name).run(quick=True)
     result = run(name, tmp_path)
@@ -68,6 +70,27 @@ def test_a_table_leaves_rows_a_picture_and_claims(tmp_path, name):
 
 
 @long
+@needs_data
+def test_wu2020_table2_measures_one_method_on_one_split():
+    load = functools.partial(wu2020_table2.patches, 0, 0.02)
+    effort = wu2020_table2.QUICK._replace(epochs=3)
+    alone, together = wu2020_table2._measure("pSGLD", wu2020_table2.SCALED, load, 0, effort)
+    assert len(alone) == len(together)
+    assert 0.3 < alone[0] < 0.8
+    assert 0.3 < together[0] < 0.8
+
+
+@long
+@needs_data
+def test_triastcyn2020_table1_measures_one_split_of_abalone():
+    plan, printed = triastcyn2020_learning.plans(quick=True)["Abalone"], triastcyn2020_table1.TABLE["Abalone"]
+    found = triastcyn2020_table1._cell(plan, plan.sampler, functools.partial(plan.task, 0), printed.epsilon)
+    assert found.epsilon == pytest.approx(printed.epsilon, rel=1e-3)
+    assert found.epsilon < found.bounded <= found.worst_case
+    assert found.accuracy > 0.45
+
+
+@pytest.mark.thorough
 @needs_data
 def test_triastcyn2020_table1_has_its_rows_and_bounds_them(tmp_path):
     result = run_twice("triastcyn2020-table1", tmp_path)

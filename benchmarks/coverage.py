@@ -88,12 +88,26 @@ def run(cell, given, epsilon, index, sums):
         "width": (high - low) / (WIDTH * sd),
         "error": np.where(np.isfinite(mean), np.abs(mean - truth), np.inf),
     }
+    if cell.kind.outputs:  # what classes have in common no data tell: it has the prior's coverage, whatever is learnt
+        apart, known = (_from_common(each, cell.classes) for each in (draws, truth))
+        low, high = np.quantile(apart, LEVELS, axis=0)
+        told["contrasts"] = {"inside": float(np.mean((low <= known) & (known <= high)))}
+        told["contrasts"] |= {
+            "width": float(np.mean(high - low)),
+            "error": float(np.mean(np.abs(apart.mean(0) - known))),
+        }
     if (scales := told.pop("noise_scales", None)) is not None:
         low, high = np.quantile(scales, LEVELS)
         error = abs(float(np.mean(scales)) - cell.noise_scale)
         told["scale"] = {"inside": float(low <= cell.noise_scale <= high), "width": (high - low) / (WIDTH * every[-1])}
         told["scale"] |= {"error": error, "sd": every[-1]}
     return {name: values.tolist() for name, values in kept.items()} | told
+
+
+def _from_common(coefficients, classes):
+    """Of each class, less the mean over all of them."""
+    each = coefficients.reshape(*coefficients.shape[:-1], -1, classes)
+    return (each - each.mean(axis=-1, keepdims=True)).reshape(coefficients.shape)
 
 
 def jackknife(statistic, *arrays):
@@ -124,6 +138,7 @@ def summary(runs):
         "seconds": float(np.median([each["seconds"] for each in runs])),
         "spent": float(np.max([each["epsilon"] for each in runs])),
         "scale": scale_summary(runs),
+        "contrasts": contrast_summary(runs),
     }
 
 
@@ -137,6 +152,16 @@ def scale_summary(runs):
         "width_ratio": bootstrap(np.median, width),
         "error": jackknife(np.mean, error),
         "error_ratio": jackknife(lambda error, sd: error.mean() / (ideal.EXPECTED_ERROR * sd.mean()), error, sd),
+    }
+
+
+def contrast_summary(runs):
+    """Of softmax: coverage of what classes differ by, and its width and error."""
+    if "contrasts" not in runs[0]:
+        return None
+    names = {"coverage": "inside", "width": "width", "error": "error"}
+    return {
+        key: jackknife(np.mean, np.array([each["contrasts"][name] for each in runs])) for key, name in names.items()
     }
 
 
@@ -216,6 +241,9 @@ def main():
         print(row(f"{epsilon:g}", found), flush=True)
         if found["scale"]:
             print(scale_row(found["scale"]), flush=True)
+        if found["contrasts"]:
+            told = [f"{name} {value:.3f} ± {error:.3f}" for name, (value, error) in found["contrasts"].items()]
+            print("  what classes differ by: " + ", ".join(told), flush=True)
         settled = [each for each in runs if each["settled"]]
         alone = summary(settled) if settled else None
         if alone and len(settled) < len(runs):

@@ -182,7 +182,9 @@ def _pool(cells):
     joined = {key: join([each[key] for each in cells]) for key in FIGURES}
     scales = [each["scale"] for each in cells]
     scale = {key: join([each[key] for each in scales]) for key in scales[0]} if scales[0] else None
-    return {"epsilon": cells[0]["epsilon"], "datasets": whole, "scale": scale} | joined
+    apart = [each.get("contrasts") for each in cells]
+    contrasts = {key: join([each[key] for each in apart]) for key in apart[0]} if all(apart) else None
+    return {"epsilon": cells[0]["epsilon"], "datasets": whole, "scale": scale, "contrasts": contrasts} | joined
 
 
 def table(given):
@@ -202,11 +204,15 @@ def table(given):
                 scale = cell["scale"] and cell["scale"]["coverage"]
                 if scale and bar.scale and not holds(*scale, bar.scale):
                     wrong.append("coverage of the noise scale")
+                contrasts = cell["contrasts"] and cell["contrasts"]["coverage"]
+                if contrasts and not holds(*contrasts, bar.low):
+                    wrong.append("coverage of what classes differ by")
                 for key, values in means.items():
                     values.append(cell[key][0])
                 label = f"{name(found['options'])} {cell['epsilon']:g}"
                 told = "  ".join(f"{cell[key][0]:.3f} ± {cell[key][1]:.3f}" for key in means)
                 told += f"  scale {scale[0]:.3f} ± {scale[1]:.3f}" if scale else ""
+                told += f"  contrasts {contrasts[0]:.3f} ± {contrasts[1]:.3f}" if contrasts else ""
                 print(f"{label:44} {cell['datasets']:4}  {told}  {', '.join(wrong)}")
                 short += [f"{label}: {each}" for each in wrong]
         if not means["coverage"]:

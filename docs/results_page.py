@@ -126,6 +126,9 @@ def _further(cells: list[dict[str, Any]], bar: Any, holds: Any) -> str:
     if bar.prior:
         larger = sum(cell["error"][0] > cell["prior_error"][0] for cell in cells)
         return f"error above that of the prior mean in {larger} of {len(cells)} cells (none)"
+    apart = [cell["contrasts"]["coverage"] for cell in cells if cell["contrasts"]]
+    if apart:
+        return f"coverage of what classes differ by {_range(apart, bar.low, None, holds)}"
     scales = [cell["scale"]["coverage"] for cell in cells if cell["scale"]]
     return f"coverage of noise scales {_range(scales, bar.scale, None, holds)}" if scales else ""
 

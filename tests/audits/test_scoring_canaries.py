@@ -16,6 +16,7 @@ from confide.inference.plans import scoring as plans
 from confide.mechanism import noise
 from confide.privacy import pricing
 from helpers import sabotage
+from helpers.tiers import tiered
 
 N, D = 250, 3
 GENERATOR = np.random.default_rng(5)
@@ -77,7 +78,7 @@ def test_what_canaries_are_in():
 
 
 @pytest.mark.parametrize("kind", noise.NOISES)
-@pytest.mark.parametrize("name", ["poisson", "learnt noise"])
+@pytest.mark.parametrize("name", tiered(["poisson", "learnt noise"], ["poisson"]))
 def test_draws_are_the_same_whoever_is_in(name, kind, monkeypatch):
     """To the last bit: neither scale, nor information, nor the model's own coordinates know of canaries."""
     monkeypatch.setattr(noise.os, "urandom", lambda count: bytes(range(count)))  # the key of secure noise
@@ -105,6 +106,7 @@ def test_the_scale_and_the_information_are_those_of_the_records(monkeypatch):
     np.testing.assert_allclose(one.sums[0], other.sums[0], rtol=0.01, atol=0.02)  # of 400 rows and fewer in single
 
 
+@pytest.mark.long
 def test_a_run_that_learns_its_noise_scale_is_the_same_without_canaries(monkeypatch):
     """To the last bit, where the key is the same: the noise of further coordinates comes behind that of the others."""
     monkeypatch.setattr(noise.os, "urandom", lambda count: bytes(range(count)))
@@ -115,7 +117,7 @@ def test_a_run_that_learns_its_noise_scale_is_the_same_without_canaries(monkeypa
         assert np.array_equal(one.draws[leaf], other.draws[leaf])
 
 
-@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+@pytest.mark.parametrize("name", tiered(["logistic", "learnt noise"], ["logistic"]))
 def test_a_run_that_was_killed_tells_the_same_of_canaries(name, tmp_path, monkeypatch):
     whole = fitted(name, checkpoint=tmp_path / "whole")
     write, written = checkpoints.write, []
@@ -135,7 +137,7 @@ def test_a_run_that_was_killed_tells_the_same_of_canaries(name, tmp_path, monkey
         assert np.array_equal(getattr(found.canaries, field), getattr(whole.canaries, field))
 
 
-@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+@pytest.mark.parametrize("name", tiered(["logistic", "learnt noise"], ["logistic"]))
 def test_canaries_are_saved_and_audited_again(name, tmp_path):
     posterior = fitted(name)
     again = confide.Posterior.load(posterior.save(tmp_path / "run"))
@@ -150,7 +152,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", ["logistic", "learnt noise"])
+@pytest.mark.parametrize("name", tiered(["logistic", "learnt noise"], ["logistic"]))
 @pytest.mark.parametrize("how", BROKEN)
 def test_broken_sums_are_a_violation(how, name, monkeypatch):
     """At a small epsilon, too; the noise of sums is a tenth less and not seen once in 10,000 times."""
@@ -161,9 +163,10 @@ def test_broken_sums_are_a_violation(how, name, monkeypatch):
     assert found.tests[test] < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("name", "neighbours"), [*(("logistic", each) for each in events.NEIGHBOURS), ("learnt noise", "add-remove")]
-)
+UNPRICED = [("logistic", "add-remove"), ("logistic", "replace-one"), ("learnt noise", "add-remove")]
+
+
+@pytest.mark.parametrize(("name", "neighbours"), tiered(UNPRICED, UNPRICED[:1]))
 def test_a_sum_that_was_not_priced_is_a_violation(name, neighbours, monkeypatch):
     """The last two, more than half of what is revealed; the pairs of 1,500 canaries do not show it once in a
     million times."""

@@ -278,6 +278,7 @@ def test_bad_tables_give_a_finite_posterior_and_no_word(sampler, kind, recwarn):
         assert 0.5 < np.std(drawn[:, 1]) < 1.5  # the prior's
 
 
+@pytest.mark.long
 def test_units_of_rows_and_of_outcomes_do_not_matter(monkeypatch):
     """Rows times s with a prior over s, and outcomes times s with a prior times s: the same draws in the other unit, as
     long as bins move by whole ones. Noise would follow the question, so it is taken from the question's kind alone."""
@@ -340,6 +341,7 @@ def test_audits_of_sufficient_statistics_are_refused_in_one_line():
         check_model(fit(simulated(50)[0], "statistics"))
 
 
+@pytest.mark.long
 def test_other_priors_are_those_of_the_draws():
     posterior = fit(simulated(400)[0], model=models.linear_regression(D, prior="laplace", intercept=True))
     assert np.all(np.isfinite(flat(posterior)))
@@ -351,6 +353,7 @@ def test_cuts_are_deeper_where_less_is_known():
     assert cuts[0].score < 0.5 < 2 < cuts[-1].score
 
 
+@pytest.mark.long
 def test_the_estimator_learns_it():
     (x, y), _ = simulated(3000, scale=0.5)
     kept = {"epsilon": 4.0, "delta": 1e-5, "bounds": (-1, 1), "target_bounds": (-6, 6), "random_state": 0}

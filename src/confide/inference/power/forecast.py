@@ -7,9 +7,9 @@ from typing import Any
 
 OTHERS = (
     "All widths are those of the sampler scoring, the default of these models. Others have no formula: --sampler sgld, "
-    "or its kin, dpvi or sufficient-statistics, shows beside it what is seen of that one on made-up tables, at no cost. "
-    "They spend the same budget on the way, so that an honest one is hardly narrower than these. A draw of langevin "
-    "and a point of dp_sgd have no interval."
+    "or its kin, dpvi or sufficient-statistics, shows beside it what is seen of that one on made-up tables, at no "
+    "cost. They spend the same budget on the way, so that an honest one is hardly narrower than these. A draw of "
+    "langevin and a point of dp_sgd have no interval."
 )
 
 

@@ -20,7 +20,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
-EXAMPLES = 100 if os.environ.get("CONFIDE_EVERYTHING") else 25  # of a test that does not say how many
+EXAMPLES = 200 if os.environ.get("CONFIDE_THOROUGH") else 60 if os.environ.get("CONFIDE_EVERYTHING") else 25
 settings.register_profile("confide", deadline=None, derandomize=True, print_blob=False, max_examples=EXAMPLES)
 settings.load_profile("confide")
 

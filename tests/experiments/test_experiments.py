@@ -109,7 +109,7 @@ def test_triastcyn2020_table1_has_its_rows_and_bounds_them(tmp_path):
     assert any(row[result.columns.index("accuracy_private_deviation")] > 0 for row in result.rows)
 
 
-@long
+@pytest.mark.thorough
 @needs_data
 def test_triastcyn2020_figure2_tells_fitted_records_from_others(tmp_path):
     result = run_twice("triastcyn2020-figure2", tmp_path)
@@ -313,9 +313,8 @@ def test_li2019_table1_prices_the_settings_of_the_paper():
     assert li2019_table1._price("svhn", 73_257) == pytest.approx(75.9, abs=0.1)
 
 
-@long
 @needs_data
-@pytest.mark.parametrize("name", LI2019)
+@pytest.mark.parametrize("name", tiered(LI2019, (), ["li2019-figure3", "li2019-table1"]))
 def test_li2019_learns_what_it_says(tmp_path, name):
     result = run_twice(name, tmp_path)
     check(result, name, tmp_path)

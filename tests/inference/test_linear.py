@@ -121,7 +121,7 @@ def test_what_scores_and_scale_have_in_common_is_that_of_simulated_rows():
     assert np.max(np.abs(products.mean(axis=0) - common) / (5 * error + 0.12 * np.abs(common))) < 1
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 def test_a_fit_does_not_leave_too_little_of_the_noise():
     """30 coefficients of 400 records, at a budget that hides nothing: residuals of a fit are 4% too small, which is 1.1
     standard deviations of the noise scale. Means of 12 datasets are within four of theirs (one run in 16,000 fails)."""

@@ -20,6 +20,7 @@ from confide.samplers import variational_families as families
 from confide.samplers.sampler import LARGEST
 from helpers.contracts import BUDGET, DATA, job_of
 from helpers.fits import MODEL, X, Y, fit
+from helpers.tiers import tiered
 
 RNG = np.random.default_rng(3)
 INPUTS = RNG.normal(size=(40, 2)) @ np.array([[1.0, 0.4], [0.0, 0.7]])
@@ -348,9 +349,11 @@ def test_other_guides_have_other_noise():
     assert plans[0] == plans[2]
 
 
-@pytest.mark.long
+GUIDES = ("AutoNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal", "AutoDelta")
+
+
 @pytest.mark.optimised
-@pytest.mark.parametrize("kind", ["AutoNormal", "AutoMultivariateNormal", "AutoLowRankMultivariateNormal", "AutoDelta"])
+@pytest.mark.parametrize("kind", tiered(GUIDES, (), GUIDES[1:3]))
 def test_guides_find_what_svi_finds(kind):
     data = tuple(jnp.asarray(array, jnp.float32) for array in (INPUTS, OUTCOMES))
     reference = getattr(autoguide, kind)(written)

@@ -85,6 +85,7 @@ def test_draws_are_the_priors_where_no_record_tells_anything(scale):
     assert along.mean(axis=0) / scale == pytest.approx(0, abs=0.06)
 
 
+@pytest.mark.long
 def test_softmax_and_other_priors_have_spaces_too():
     x, y = table()
     laplace = fit(model=models.logistic_regression(x.shape[1], 0.5, prior="laplace", intercept=True), draws=200)

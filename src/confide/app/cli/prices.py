@@ -174,7 +174,9 @@ def plan(
     if datasets is not None and sampler is None:
         raise Refused("--datasets are for a --sampler that is seen on made-up tables: give both, or neither")
     if schema is not None or features is not None:
-        forecasts.answer(asked, picture, as_json, None if sampler is None else (sampler, datasets or 10))
+        forecasts.answer(
+            asked, picture, as_json, None if sampler is None else (sampler, 10 if datasets is None else datasets)
+        )
         return
     if sampler is not None:
         raise Refused("--sampler is rehearsed on tables of a schema: give --schema, or leave it out")

@@ -170,7 +170,7 @@ def _claims(points: list[Point], majority: float) -> tuple[Claim, ...]:
             f"{worst}, {private[worst]:.2%}; always the same answer is right {majority:.2%} of the time; "
             f"Confident-GNMax {private['Confident-GNMax']:.2%}",
             "OPS as published has a likelihood power of epsilon / (4 B), B the largest log likelihood in a ball, and "
-            "is hardly more than the prior",
+            "is hardly more than the prior; the hybrid starts there, with half of the budget",
         ),
     )
 

@@ -333,14 +333,14 @@ def test_li2019_learns_what_it_says(tmp_path, name):
 
 def check_gan(rows):
     """Quick networks learn little; labels that are public are learnt from, and at epsilon 0.2 private ones are not."""
-    at = {(row["method"], row["labels"], row["claimed_epsilon"]): row for row in rows}
+    at = {(row["method"], row["labels"], row["budget"]): row for row in rows}
     assert [cell[:2] for cell in at] == [tuple(cell[:2]) for cell in gan_claims.cells((0.2,))]
     for row in rows:
-        if row["claimed_epsilon"] is not None:
+        if row["budget"] is not None:
             assert 0.19 < row["epsilon"] <= 0.2 * (1 + 1e-6)
-    audited = [row for row in rows if row["audit_p_value"] is not None]
+    audited = [row for row in rows if row["least_p_value"] is not None]
     assert len(audited) == 4
-    assert min(row["audit_p_value"] for row in audited) > 0.001
+    assert min(row["least_p_value"] for row in audited) > 0.001
     assert at[gan_claims.REFERENCE, "public", None]["accuracy"] > 0.5
     assert at[gan_claims.SCATTERING, "public", None]["accuracy"] > 0.8
     for method in gan_claims.CLAIMED:
@@ -360,6 +360,24 @@ def test_a_record_moves_the_mean_embedding_by_one_at_most():
     frequencies = (rng.normal(size=(784, 30)) / mean_embedding.WIDTH).astype(np.float32)
     norms = np.linalg.norm(np.asarray(mean_embedding.embed(x, frequencies), np.float64), axis=1)
     assert np.all(np.abs(norms - 1) < 1e-5)
+
+
+def test_what_is_no_image_with_a_label_is_absent_from_the_mean_embedding():
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(size=(7, 784)).astype(np.float32), np.arange(7)
+    frequencies = (rng.normal(size=(784, 20)) / mean_embedding.WIDTH).astype(np.float32)
+    wrong, labels = np.repeat(x[:1], 5, axis=0), np.array([0, 0, 0, -1, 10])
+    wrong[:3, 5] = np.nan, 3e38, -1.0
+    sums = mean_embedding.add_up(np.concatenate([x, wrong]), np.concatenate([y, labels]), frequencies)
+    assert np.array_equal(sums, mean_embedding.add_up(x, y, frequencies))
+    assert np.linalg.norm(sums[0]) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_mean_embedding_has_twice_the_noise_where_records_are_replaced():
+    x, y = np.zeros((100, 784), np.float32), np.zeros(100, int)
+    budgets = [confide.Budget(epsilon=0.2, delta=1e-5, neighbours=each) for each in ("add-remove", "replace-one")]
+    spreads = [np.std(mean_embedding.release(x, y, budget, 1, features=500).means[1:]) for budget in budgets]
+    assert spreads[1] / spreads[0] == pytest.approx(2, rel=0.06)  # 9,000 normals each: six standard errors
 
 
 def test_the_mean_embedding_is_priced_and_noisy():

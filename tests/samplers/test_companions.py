@@ -56,9 +56,9 @@ START = {"weights": np.ones((2, 5), np.float32), "steps": np.int32(0)}
 GENERATOR = confide.Companion(model=MODEL, start=START, loss=loss, move=move, keep=lambda state: state["weights"])
 
 
-def job_of(sampler, **settings):
+def job_of(sampler, data=DATA, **settings):
     given = Options(**{"steps": 8, "batch_size": 60, "clip": 0.5, "draws": 1, "burn_in": 0} | settings)
-    return plans.private_job(MODEL, DATA, BUDGET, sampler, given, jax.random.key(0))
+    return plans.private_job(MODEL, data, BUDGET, sampler, given, jax.random.key(0))
 
 
 def fit(sampler=None, data=DATA, **settings):
@@ -104,15 +104,17 @@ def test_the_public_term_is_a_gradient_on_the_scale_of_the_mean():
         _, memo = beside.kernel.query(second, control, t, jax.random.key(3))
         joint = beside.kernel.update(second, memo, noisy, control, t)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), companions.PUBLIC))[0]
-    _, unravel = jax.flatten_util.ravel_pytree(GENERATOR.example)
+    _, unravel = jax.flatten_util.ravel_pytree(companions.trace(GENERATOR).example)
     pull = jax.grad(lambda flat: loss(START, unravel(flat), key))(jnp.asarray(alone.initial_positions[0], jnp.float32))
     assert np.allclose(plain.iterate - joint.inner.iterate, 0.5 * np.asarray(pull), atol=1e-6)
 
 
 def test_the_whole_run_follows_from_its_noisy_sums():
-    """The run with records is recorded: its noisy sums, and nothing else. From these the kernel alone, in whose reach
-    there is no record, makes the same model and the same companion, bit for bit."""
-    job, _ = job_of(confide.accompany(confide.sghmc(), GENERATOR))
+    """The run with records is recorded: its noisy sums, and nothing else. From these the kernel of a run on other
+    records makes the same model and the same companion, bit for bit."""
+    sampler = confide.accompany(confide.sghmc(), GENERATOR)
+    job, _ = job_of(sampler)
+    other, _ = job_of(sampler, (10 * DATA[0][::-1] + 1, np.zeros_like(DATA[1])))
     heard = []
     with jax.enable_x64(True):
         prepared = job.prepared(tuple(jnp.asarray(array) for array in DATA))
@@ -120,7 +122,7 @@ def test_the_whole_run_follows_from_its_noisy_sums():
         drawn = jax.jit(job._drawn)(job.randomness(jax.random.key(5), 0), jnp.asarray(0))
         answer = jax.jit(lambda query, draw: asked.answer(query, draw, Observed())[0])
 
-        def run(reply):
+        def run(job, reply):
             state = job.kernel.init(jnp.asarray(job.initial_positions[0]))
             for t in map(jnp.asarray, range(job.steps)):
                 control = jax.tree.map(lambda column, t=t: jnp.asarray(column)[t], job.kernel.schedule)
@@ -133,9 +135,9 @@ def test_the_whole_run_follows_from_its_noisy_sums():
             heard.append(np.asarray(answer(query, draw)))
             return jnp.asarray(heard[-1])
 
-        run_on_records = run(listen)
+        run_on_records = run(job, listen)
         told = iter(heard)
-        again = run(lambda query, draw: jnp.asarray(next(told)))
+        again = run(other, lambda query, draw: jnp.asarray(next(told)))
     assert len(heard) == job.steps
     for one, other in zip(jax.tree.leaves(run_on_records), jax.tree.leaves(again), strict=True):
         assert np.array_equal(one, other)
@@ -184,14 +186,37 @@ def test_killed_and_resumed_is_the_same_run_and_another_companion_is_refused(tmp
 def test_the_same_key_draws_other_noise_beside_another_companion():
     """Two runs with the same noise at different places would tell the difference of two sums exactly."""
     faster = replace(GENERATOR, move=lambda state, *rest: move(move(state, *rest), *rest) | {"steps": rest[2] + 1})
-    assert faster.mark != GENERATOR.mark
-    one, two = (confide.accompany(confide.sgld(), each) for each in (GENERATOR, faster))
-    first, second = (fit(sampler, steps=1, draws=1).draws["network"][0]["weights"] for sampler in (one, two))
-    assert not np.any(first == second)
+    twice = replace(GENERATOR, keep=lambda state: 2 * state["weights"])
+    elsewhere = replace(GENERATOR, start=START | {"weights": 2 * START["weights"]})
+    each = [GENERATOR, faster, twice, elsewhere]
+    assert len({companions.trace(one).mark for one in each}) == len(each)
+    samplers = (confide.accompany(confide.sgld(), one) for one in each)
+    first, *others = (fit(sampler, steps=1, draws=1).draws["network"][0]["weights"] for sampler in samplers)
+    assert not any(np.any(first == other) for other in others)
+
+
+def test_what_is_named_is_what_runs_whatever_becomes_of_the_functions_and_the_start():
+    """Else the same key would draw the same noise beside another loss."""
+    factor, start = np.array([1.0], np.float32), {name: np.array(value) for name, value in START.items()}
+    changing = replace(GENERATOR, start=start, loss=lambda *given: factor[0] * jnp.sum(factor) * loss(*given))
+    sampler = confide.accompany(confide.sgld(), changing)
+    mark, before = sampler.companion.mark, fit(sampler, steps=10)
+    factor[0], start["weights"][:] = 3.0, 5.0
+    after = fit(sampler, steps=10)
+    assert sampler.companion.mark == mark
+    for one, two in zip(jax.tree.leaves(before.draws), jax.tree.leaves(after.draws), strict=True):
+        assert np.array_equal(one, two)
+    again = confide.accompany(confide.sgld(), changing)
+    assert again.companion.mark != mark
+    fresh = fit(again, steps=10)
+    assert not np.any(fresh.draws["network"][0]["weights"] == before.draws["network"][0]["weights"])
 
 
 def test_canaries_do_not_refute_a_run_with_a_companion():
-    """A true claim is called suspect in one of twenty audits; the seed is fixed."""
+    """A true claim is called suspect in one of twenty audits; the seed is fixed.
+
+    Canaries see the noise of the sums, and nothing of what a companion holds.
+    """
     found = confide.audit(lambda: fit(steps=100), canaries=100)
     assert found.verdict == "not refuted"
 
@@ -199,8 +224,15 @@ def test_canaries_do_not_refute_a_run_with_a_companion():
 def test_what_a_companion_must_not_hold_or_go_with_is_refused():
     held = jnp.asarray(DATA[0])
     peeks = replace(GENERATOR, loss=lambda state, p, key: loss(state, p, key) + jnp.mean(scores(p, held)))
-    with pytest.raises(confide.Refused, match="as long as the data"):
-        fit(confide.accompany(confide.sghmc(), peeks))
+    kept = replace(GENERATOR, keep=lambda state: held)
+    began = replace(GENERATOR, start=START | {"held": DATA[0]}, move=lambda state, *rest: state | move(state, *rest))
+    for companion in (peeks, kept, began):
+        with pytest.raises(confide.Refused, match="as long as the data"):
+            fit(confide.accompany(confide.sghmc(), companion))
+    shape = jax.ShapeDtypeStruct((), jnp.float32)
+    calls = replace(GENERATOR, loss=lambda *given: loss(*given) + jax.pure_callback(lambda: np.float32(0), shape))
+    with pytest.raises(confide.Refused, match="calls back"):
+        confide.accompany(confide.sghmc(), calls)
     for sampler in (confide.dpvi(), confide.scoring(), confide.langevin()):
         with pytest.raises(confide.Refused, match="no place for it"):
             confide.accompany(sampler, GENERATOR)

@@ -1,9 +1,11 @@
 r"""A generator from one release: the mean embedding of labelled images in random features, after DP-MERF.
 
 With phi(x) = (cos w_1 x, sin w_1 x, ...) / sqrt(D), w_j ~ N(0, I / width^2), every image has ||phi(x)|| = 1. So the
-sums of phi over the images of each class, all together, move by 1 where a record is added or removed. They are released
-once with Gaussian noise, mu-GDP with mu = 1 / noise. All else is post-processing: a generator that takes a label and
-random numbers is moved until the mean embedding of its images is near the release, and a classifier learns from them.
+sums of phi over the images of each class, all together, move by 1 where a record is added or removed, and by 2 at the
+most where one takes the place of another. They are released once with Gaussian noise, mu-GDP with mu = that / noise.
+Pixels outside [0, 1] or unknown labels make a record count as absent. All else is post-processing: a generator that
+takes a label and random numbers is moved until the mean embedding of its images is near the release, and a classifier
+learns from them.
 The release has all labels, and not a hundred of them: it is another task, and what the same budget buys where sums are
 asked for once.
 """
@@ -49,7 +51,8 @@ def release(x: np.ndarray, y: np.ndarray, budget: Budget, seed: int, features: i
     """The noisy mean embedding of rows of pixels with labels; priced and paid for before it is computed."""
     generator = np.random.default_rng([seed, 7])
     frequencies = (generator.normal(size=(x.shape[1], features)) / WIDTH).astype(np.float32)
-    size, moved = CLASSES * 2 * features, 1 + 1e-5  # what single precision adds to a norm of 1
+    size = CLASSES * 2 * features
+    moved = (2 if budget.neighbours == "replace-one" else 1) * (1 + 1e-5)  # what single precision adds to a norm
     mu = mu_of_epsilon(budget.epsilon, budget.delta * (1 - 1e-3))
     scale = noise.wide(moved / mu, moved, size)
     settings = {"frequencies": frequencies.tobytes().hex()[:4096], "features": features, "scale": scale}
@@ -68,13 +71,20 @@ def release(x: np.ndarray, y: np.ndarray, budget: Budget, seed: int, features: i
         note="mean embedding",
     )
     paid = spend(purchase, budget, None, Key(noise.derive_key(noise.as_key(seed), "release"), True), verbose=False)
-    sums = np.zeros((CLASSES, 2 * features))
-    found = jax.jit(embed)
+    noisy = noise.around(add_up(x, y, frequencies).ravel(), scale, paid.noise("embedding"))
+    noisy = noisy.reshape(CLASSES, -1)
+    return Embedding(frequencies, noisy / len(x), paid.guarantee)
+
+
+def add_up(x: np.ndarray, y: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Sums over the records of each class; of what is no image with a label, nothing."""
+    sums, found = np.zeros((CLASSES, 2 * frequencies.shape[1])), jax.jit(embed)
     for first in range(0, len(x), CHUNK):
         rows, labels = x[first : first + CHUNK], y[first : first + CHUNK]
-        sums += np.eye(CLASSES)[labels].T @ np.asarray(found(rows, frequencies), np.float64)
-    noisy = noise.around(sums.ravel(), scale, paid.noise("embedding")).reshape(sums.shape)
-    return Embedding(frequencies, noisy / len(x), paid.guarantee)
+        inside = np.all((rows >= 0) & (rows <= 1), axis=1)
+        of_class = (labels == np.arange(CLASSES)[:, None]) & inside
+        sums += of_class.astype(float) @ np.asarray(found(np.where(inside[:, None], rows, 0), frequencies), float)
+    return sums
 
 
 def generate(

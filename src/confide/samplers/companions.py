@@ -19,8 +19,14 @@ are one sum.
 **Why it cannot be otherwise.** A companion is a part of a kernel, and a kernel is handed noisy sums, never records
 (`confide.mechanism.kernel`). What would not be post-processing is a term of `move` with real records, such as the
 matching of their mean features (Salimans et al. 2016): it would be a second question about the records with a price of
-its own, and cannot be asked from here. What the functions of a companion hold is public by declaration, and the
-guarantee says so; an array as long as the data is refused.
+its own, and cannot be asked from here. What a companion holds is public by declaration, and the guarantee says so. An
+array as long as the data is refused wherever it is, and so is a callback, in which anything could be held; part of the
+records would not be noticed.
+
+**One program is named and run.** The noise of a key that is given is derived from the companion too, because two runs
+with the same noise and another loss would tell the difference of two sums of records exactly. So the functions become
+programs when a sampler is accompanied, and it is these that are named and these that run, whatever becomes of the
+functions and of what they refer to.
 
 The loss is on the scale of the mean: it counts as n records would whose mean loss it is.
 """
@@ -30,10 +36,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -43,7 +50,7 @@ from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedul
 from confide.mechanism.per_example import see
 from confide.models.inputs import capacity
 from confide.models.model import Model
-from confide.models.tracing import constants
+from confide.models.tracing import constants, equations
 from confide.samplers.sampler import Sampler
 from confide.validation import Refused
 
@@ -70,42 +77,43 @@ class Companion:
     move: Callable[[Any, Any, jax.Array, jax.Array], Any]
     keep: Callable[[Any], Any] = lambda state: state
 
-    @cached_property
-    def example(self) -> Any:
-        """Parameters of the model, for their shapes."""
-        found = self.model.start(jax.random.key(0), ())
-        if not isinstance(found, dict) or NAME in found:
-            raise Refused(
-                f"the parameters of {self.model.name} are no dictionary that has room for {NAME!r}: wrap them"
-            )
-        return found
 
-    @cached_property
+class Program(NamedTuple):
+    """A function of the user's as it was when it was traced."""
+
+    traced: Any  # a closed jaxpr of the leaves of the arguments
+    structure: Any  # of what it gives
+
+    def __call__(self, *arguments: Any) -> Any:
+        found = jax.extend.core.jaxpr_as_fun(self.traced)(*jax.tree.leaves(arguments))
+        return jax.tree.unflatten(self.structure, found)
+
+
+class Traced(NamedTuple):
+    """A companion as programs, and the parameters of its model, for their shapes."""
+
+    start: Any
+    loss: Program
+    move: Program
+    keep: Program
+    example: Any
+
+    @property
     def mark(self) -> str:
         """What tells it from any other: its programs, what they hold, and where it starts."""
-        found = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self.start)))
-        for program in self.programs:
-            found.update(str(program).encode())
-            for array in constants(program):
+        found = hashlib.sha256(str(jax.tree.structure(self.start)).encode())
+        for leaf in jax.tree.leaves(self.start):
+            found.update(repr(_shape(leaf)).encode() + _bytes(leaf))
+        for program in (self.loss, self.move, self.keep):
+            found.update(f"{program.traced} {program.structure}".encode())
+            for array in constants(program.traced):
                 found.update(_bytes(array))
         return found.hexdigest()[:16]
 
-    @cached_property
-    def programs(self) -> tuple[Any, Any]:
-        key, t = jax.random.key(0), jnp.zeros((), jnp.int32)
-        with jax.enable_x64(False):
-            start = _single(self.start)
-            loss = jax.make_jaxpr(self.loss)(start, self.example, key)
-            moved = jax.eval_shape(self.move, start, self.example, key, t)
-            if [value.shape for value in loss.out_avals] != [()]:
-                raise Refused("companion: its loss is no single number: take the mean over what it makes up")
-            if jax.tree.map(_shape, moved) != jax.tree.map(_shape, start):
-                raise Refused("companion: move changes the shape of its state: return one like start")
-            return loss, jax.make_jaxpr(self.move)(start, self.example, key, t)
-
     def check(self, records: int) -> None:
         """Refuse arrays that may be the records."""
-        for shape in (np.shape(array) for program in self.programs for array in constants(program)):
+        held = [array for program in (self.loss, self.move, self.keep) for array in constants(program.traced)]
+        for shape in map(np.shape, (*held, *jax.tree.leaves(self.start))):
             if records > 1 and {records, capacity(records)} & set(shape):
                 raise Refused(
                     f"the companion holds an array of shape {shape}, as long as the data: it must not see records"
@@ -113,10 +121,46 @@ class Companion:
 
     def arrange(self, kept: np.ndarray) -> dict[str, Any]:
         """What is kept beside draws, flat as (chains, draws, numbers), by its name."""
-        _, unravel = ravel_pytree(self.keep(_single(self.start)))
+        with jax.enable_x64(False):
+            _, unravel = ravel_pytree(self.keep(self.start))
         chains, draws, size = kept.shape
         every = jax.vmap(unravel)(jnp.asarray(kept.reshape(-1, size), jnp.float32))
         return {NAME: jax.tree.map(lambda leaf: np.asarray(leaf).reshape(chains, draws, *leaf.shape[1:]), every)}
+
+
+def trace(companion: Companion) -> Traced:
+    """Its functions as they are now."""
+    example = companion.model.start(jax.random.key(0), ())
+    if not isinstance(example, dict) or NAME in example:
+        raise Refused(
+            f"the parameters of {companion.model.name} are no dictionary that has room for {NAME!r}: wrap them"
+        )
+    key, t = jax.random.key(0), jnp.zeros((), jnp.int32)
+    with jax.enable_x64(False):
+        start = jax.tree.map(jnp.array, companion.start)  # copies
+        found = Traced(
+            start,
+            _program(companion.loss, start, example, key),
+            _program(companion.move, start, example, key, t),
+            _program(companion.keep, start),
+            example,
+        )
+    if [value.shape for value in found.loss.traced.out_avals] != [()]:
+        raise Refused("companion: its loss is no single number: take the mean over what it makes up")
+    leaves, structure = jax.tree.flatten(start)
+    moved = [_shape(value) for value in found.move.traced.out_avals]
+    if found.move.structure != structure or moved != [_shape(leaf) for leaf in leaves]:
+        raise Refused("companion: move changes the shape of its state: return one like start")
+    return found
+
+
+def _program(function: Callable[..., Any], *arguments: Any) -> Program:
+    """Traced anew, which JAX does for a function that it has not seen; arrays that it holds are copied."""
+    traced, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
+    if any("callback" in equation.primitive.name for equation in equations(traced)):
+        raise Refused("companion: it calls back into Python, where nobody can tell what it is: write it in JAX")
+    held = [array if isinstance(array, jax.Array) else np.array(array) for array in traced.consts]
+    return Program(jax.extend.core.ClosedJaxpr(traced.jaxpr, held), jax.tree.structure(shape))
 
 
 def accompany(sampler: Sampler, companion: Companion) -> Sampler:
@@ -130,8 +174,7 @@ def accompany(sampler: Sampler, companion: Companion) -> Sampler:
         raise Refused("the sampler has a companion already: let one hold both")
     if model.linear is not None or model.gradient_bound is not None:
         raise Refused("a companion is for networks, or for functions without a gradient_bound: leave one of them out")
-    _ = companion.programs
-    return replace(sampler, build=partial(build, sampler.build), companion=companion)
+    return replace(sampler, build=partial(build, sampler.build), companion=trace(companion))
 
 
 def split(sampler: Sampler, job: Any, kept: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
@@ -170,7 +213,7 @@ def build(
         return State(jnp.concatenate([state.position, kept.astype(state.position.dtype)]), state, beside)
 
     def init(position: jax.Array) -> State:
-        return join(inner.init(position), _single(companion.start))
+        return join(inner.init(position), companion.start)
 
     def query(state: State, control: Schedule, t: jax.Array, key: jax.Array) -> tuple[Query, Any]:
         asked, memo = inner.query(state.inner, control, t, key)
@@ -189,12 +232,6 @@ def build(
         return join(inner.update(state.inner, own, noisy + public, control, t), beside)
 
     return Kernel(init, query, update, inner.schedule, inner.event)
-
-
-def _single(tree: Any) -> Any:
-    """In single precision, as a program is given it."""
-    with jax.enable_x64(False):
-        return jax.tree.map(jnp.asarray, tree)
 
 
 def _bytes(array: Any) -> bytes:

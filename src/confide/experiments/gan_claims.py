@@ -175,7 +175,7 @@ def _figure(rows: list[Row], pictures: dict[Cell, np.ndarray]) -> Any:
     for place, row in zip(places, rows, strict=True):
         if row.claimed_accuracy is not None:
             left.plot([row.claimed_accuracy], [place], "D", color=RED, markersize=5)
-        left.text(row.accuracy + (row.deviation or 0.0) + 0.02, place, f"{row.accuracy:.1%}", va="center", fontsize=7)
+        left.text(1.03, place, f"{row.accuracy:.1%}", va="center", fontsize=7)
     left.plot([], [], "D", color=RED, label="claimed")
     names = [Cell(row.method, row.labels, row.budget).name for row in rows]
     left.set_yticks(places, names, fontsize=7)

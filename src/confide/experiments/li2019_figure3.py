@@ -26,6 +26,7 @@ from confide.experiments import fits
 from confide.experiments.colours import BLUE, GREEN, ORANGE, PINK, RED, SKY
 from confide.experiments.parts import NOT_KEPT, Parts
 from confide.experiments.reproduction import Claim, Reproduction, finish_axes, new_figure
+from confide.experiments.wang2015_panels import unprotected
 from confide.inference import baselines
 from confide.inference.posterior import Posterior
 from confide.privacy.budget import Budget
@@ -33,7 +34,7 @@ from confide.privacy.budget import Budget
 DELTA = 1e-4
 CLIP, TEMPERATURE = 1.5, 10.0
 PUBLIC, THRESHOLD = 3000, 0.7
-TARGET = 0.1  # the epsilon of the claims
+COMPARED = (0.02, 0.1, 1.0)  # epsilons of the claims
 COLOURS = {
     "DP-SGLD": BLUE,
     "langevin": SKY,
@@ -138,41 +139,52 @@ def run(quick: bool = False, parts: Parts = NOT_KEPT) -> Reproduction:
         name="li2019-figure3",
         columns=Point._fields,
         rows=points,
-        claims=_claims(points, 1 - float(np.mean(split.test_y))),
+        claims=_claims(points, 1 - float(np.mean(split.test_y)), unprotected(split)),
         figure=_figure(points),
     )
 
 
-def _claims(points: list[Point], majority: float) -> tuple[Claim, ...]:
-    at = {point.method: point.mean for point in points if point.epsilon in (TARGET, math.inf)}
-    listed = ", ".join(f"{method} {accuracy:.2%}" for method, accuracy in at.items() if method != "non-private")
-    private = {method: accuracy for method, accuracy in at.items() if method != "non-private"}
-    worst = min(private, key=lambda method: private[method])
-    reached = [p.epsilon for p in points if p.method == "DP-SGLD" and p.mean >= at["non-private"] - 0.005]
+def _claims(points: list[Point], majority: float, mode: float) -> tuple[Claim, ...]:
+    """`mode` is the accuracy of the mode of the posterior, without privacy."""
+    baseline, private = points[0], points[1:]
+    at = {epsilon: [point for point in private if point.epsilon == epsilon] for epsilon in COMPARED}
+    at = {epsilon: sorted(found, key=lambda point: -point.mean) for epsilon, found in at.items() if found}
+    best = "; ".join(f"epsilon {epsilon:g}: {_listed(found)}" for epsilon, found in at.items())
+    worst = "; ".join(f"epsilon {epsilon:g}: {_listed(found[-2:])}" for epsilon, found in at.items())
     return (
         Claim(
-            f"the most accurate at epsilon {TARGET:g}",
+            "the most accurate",
             "DP-SGLD, above DPVI, OPS, hybrid and Confident-GNMax",
-            listed,
-            "DPVI with noise in the model's own dimensions and the tight price is as good as DP-SGLD, up to the noise "
-            "of the runs; the published sample and the hybrid pay for a worst case that is far from typical",
+            best,
+            "DPVI has noise in the model's own dimensions and the tight price, and is as good as DP-SGLD or better; "
+            "the published sample and the hybrid pay for a worst case that is far from typical. Clip and temperature "
+            "of DP-SGLD, the defaults of DPVI and the number of teachers were chosen with a look at these test rows",
         ),
         Claim(
             "from which epsilon on DP-SGLD is as good as without privacy",
             "about 0.08",
-            f"within half a percent of {at['non-private']:.2%} from epsilon "
-            + (f"{min(reached):g}" if reached else "above those here"),
+            f"within half a percent of {baseline.mean:.2%}, one run of SGLD, from epsilon "
+            f"{_reached(private, baseline.mean)}; of {mode:.2%}, the mode of the posterior, from epsilon "
+            f"{_reached(private, mode)}",
             "as near as the epsilons that were tried can tell",
         ),
         Claim(
             "the worst method",
             "Confident-GNMax, with few labels in a supervised setting",
-            f"{worst}, {private[worst]:.2%}; always the same answer is right {majority:.2%} of the time; "
-            f"Confident-GNMax {private['Confident-GNMax']:.2%}",
+            f"{worst}; always the same answer is right {majority:.2%} of the time",
             "OPS as published has a likelihood power of epsilon / (4 B), B the largest log likelihood in a ball, and "
             "is hardly more than the prior; the hybrid starts there, with half of the budget",
         ),
     )
+
+
+def _listed(points: list[Point]) -> str:
+    return ", ".join(f"{point.method} {point.mean:.2%}" for point in points)
+
+
+def _reached(private: list[Point], accuracy: float) -> str:
+    found = [point.epsilon for point in private if point.method == "DP-SGLD" and point.mean >= accuracy - 0.005]
+    return f"{min(found):g}" if found else "above those here"
 
 
 def _figure(points: list[Point]) -> Any:

@@ -85,7 +85,7 @@ def _claims(points: list[Point], norms: np.ndarray) -> tuple[Claim, ...]:
             "one step, noise at the 0.95-quantile, order 1: cost "
             + ", ".join(f"{cost:.3g} from {size:,} samples" for cost, size in zip(growth, sizes, strict=True)),
             "exp(c d^2) has no mean under a Weibull tail exp(-d^k) with k < 2, whatever c > 0: the estimate is finite, "
-            "what it estimates is not, and more samples only raise it",
+            "what it estimates is not, and more samples tend to raise it",
         ),
     )
 

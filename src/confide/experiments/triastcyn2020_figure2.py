@@ -130,16 +130,24 @@ def _histograms(found: Found) -> list[tuple[Any, ...]]:
 def _claims(found: Found) -> tuple[Claim, ...]:
     claims = []
     for (name, kind), compared in found.items():
-        tests = 2 * len(compared.found)
-        if min(*compared.of("mean_p"), *compared.of("spread_p")) >= LEVEL / tests:
+        splits, tests = len(compared.found), 2 * len(compared.found)
+        pairs = zip(compared.of("mean_p"), compared.of("spread_p"), strict=True)
+        seen = sum(min(pair) < LEVEL / tests for pair in pairs)
+        if not seen:
             why = (
                 f"no p-value is below {LEVEL:g} over the number of tests, {tests}: no difference was seen, which is "
                 "not to say that there is none"
             )
         elif kind == PLAIN:
-            why = "fitted records have shorter gradients, and so shorter distances: what is learnt by heart shows"
+            why = (
+                f"on {seen} of {splits} splits what is learnt by heart shows: fitted records have shorter gradients, "
+                "and so shorter distances"
+            )
         else:
-            why = "the fit shows, which its epsilon does not forbid: the splits are random, and nothing else differs"
+            why = (
+                f"on {seen} of {splits} splits the fit shows, which its epsilon does not forbid: the splits are "
+                "random, and nothing else differs"
+            )
         claims.append(
             Claim(
                 f"{name}, {kind}",

@@ -52,8 +52,9 @@ def _claims(points: list[Point], norms: np.ndarray, source: str) -> tuple[Claim,
             "noise for the same epsilon, clipped",
             "BDP always requires less than DP",
             spans(PUBLISHED),
-            ("true here" if always else "not always") + ": most samples hold a record at the clip, and with the power "
-            "T inside the longest gradient decides; where the samples differ, the t-quantile adds to the cost",
+            ("true here" if always else "not always") + ": with the clip at the median or below every sample holds a "
+            "record at it, and with the power T inside the longest gradient decides; where the "
+            "samples differ, the t-quantile adds to the cost",
         ),
         Claim(
             "the same for the bounded estimator",

@@ -71,7 +71,7 @@ def _claims(orders: np.ndarray, curves: dict[float, np.ndarray]) -> tuple[Claim,
             "the best order at other clips",
             "not given as numbers",
             ", ".join(f"{order} at {clip:g}" for clip, order in best.items() if clip != 0.1),
-            "-log(delta)/lambda falls, the cost rises: the best is where they are alike",
+            "-log(delta)/lambda falls, the cost rises: the best is where they are alike, or before the cost leaps",
         ),
         Claim(
             "the effect of lambda",

@@ -28,8 +28,9 @@ def page(folder: Path = RESULTS) -> str:
         "# Results\n",
         "The figures and tables of the papers, measured: what is claimed, what is found, and why they differ. Each is "
         "made by the command beside it, from the datasets that `CONFIDE_DATA` names; `make reproduce` makes all of "
-        "them, and this page. Durations are of one core. What has not been run in full yet is said to be so. The "
-        "papers are named in [Notation](notation.md).\n",
+        "them, and this page. Durations are of one core. What stands after ± is a standard deviation over splits or "
+        "runs, unless something else is said; where neither is named there was one run. What has not been run in full "
+        "yet is said to be so. The papers are named in [Notation](notation.md).\n",
         _overview(folder),
     ]
     paper = ""

@@ -163,6 +163,10 @@ def test_the_results_are_current():
     assert RESULTS.PAGE.read_text() == RESULTS.page(), "docs/results.md is out of date: run 'make docs'"
 
 
+def test_every_figure_and_table_of_the_papers_was_run_in_full():
+    assert [name for name in experiments.NAMES if RESULTS.made(name) is None] == []
+
+
 def test_the_results_have_a_section_for_every_reproduction_and_say_what_was_not_run(tmp_path):
     kept, empty = RESULTS.page(), RESULTS.page(tmp_path)
     for name in experiments.NAMES:

@@ -1,5 +1,6 @@
 """No record moves the released information by more than its bound, whatever it and the others are like."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -30,19 +31,28 @@ D, ROWS = 3, 8
 BOUND = 0.7
 
 
-def summed(family, x, present, *, position, root, rounding=noise.SUMS, bound=BOUND):
-    """The sum without noise, by the program that a run has."""
+@functools.cache
+def program(family, rounding, weight):
+    """Compiled once for all examples; `weight` is the family's, which tests replace."""
     model = from_family(family, D, intercept=True)
     weighted = replace(model, linear=replace(model.linear, weighting=Weighting(2.0, 1.3)))
     sums = clipped_sum(weighted, 1.0, lambda flat: flat, ROWS)
-    with jax.enable_x64(True):
-        data = (jnp.asarray(x, jnp.float32), jnp.zeros(ROWS, jnp.float32))
-        threshold = sums.residual_threshold(data, jnp.asarray(present), jnp.float32(sums.limit.norm))
+
+    def release(x, present, query):
+        data = (x, jnp.zeros(ROWS, jnp.float32))
+        threshold = sums.residual_threshold(data, present, jnp.float32(sums.limit.norm))
         prepared = Prepared(data, threshold, None, sums.weighting)
+        return release_information(sums, prepared, family, rounding, query, jnp.zeros(entries(D + 1)))
+
+    return jax.jit(release)
+
+
+def summed(family, x, present, *, position, root, rounding=noise.SUMS, bound=BOUND):
+    """The sum without noise, by the program that a run has."""
+    with jax.enable_x64(True):
         query = InformationQuery(*map(jnp.asarray, (position, root, bound, 1e-3)))
-        units = jnp.zeros(entries(D + 1))
-        found = release_information(sums, prepared, family, rounding, query, units)
-    return np.asarray(found)
+        release = program(family, rounding, type(family).information_weight)
+        return np.asarray(release(jnp.asarray(x, jnp.float32), jnp.asarray(present), query))
 
 
 numbers = st.floats(-(2.0**100), 2.0**100, width=32) | st.floats(-3, 3, width=32)

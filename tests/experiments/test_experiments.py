@@ -332,7 +332,7 @@ def test_li2019_learns_what_it_says(tmp_path, name):
 
 
 def check_gan(rows):
-    """Quick networks learn little; labels that are public are learnt from, and at epsilon 0.2 private ones are not."""
+    """Quick networks learn little: from labels without privacy, and at epsilon 0.2 not from private ones."""
     at = {(row["method"], row["labels"], row["budget"]): row for row in rows}
     assert [cell[:2] for cell in at] == [tuple(cell[:2]) for cell in gan_claims.cells((0.2,))]
     for row in rows:

@@ -2,8 +2,8 @@
 
 A part is a cell of a table or a point of a curve that does not depend on the others. It is kept as JSON under its name,
 with a fingerprint of what it was measured with: the version, the source of all reproductions, whether the run is quick,
-and the settings that the reproduction names. A part with another fingerprint is measured anew. What a reproduction goes on with is always what
-JSON gives back, so that a run that was stopped and one that was not leave the same files.
+and the settings that the reproduction names. A part with another fingerprint is measured anew. What a reproduction goes
+on with is always what JSON gives back, so that a run that was stopped and one that was not leave the same files.
 """
 
 from __future__ import annotations

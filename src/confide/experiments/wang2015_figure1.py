@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.data.datasets import Split
-from confide.experiments import fits, wang2015_panels
+from confide.experiments import fits, wang2015_claims, wang2015_panels
 from confide.experiments.colours import BLUE, GREEN, ORANGE, PINK, RED, SKY
 from confide.experiments.parts import NOT_KEPT, Parts
-from confide.experiments.reproduction import Claim, Reproduction, left_out, new_figure
+from confide.experiments.reproduction import Reproduction, new_figure
+from confide.experiments.wang2015_claims import Chains, Point, Results
 from confide.experiments.wang2015_panels import (
-    DELTA,
     FULL,
     METHODS,
     QUICK,
@@ -35,7 +35,6 @@ from confide.experiments.wang2015_panels import (
     measured,
     unprotected,
 )
-from confide.inference.plans.hidden_chains import AGREED, ENOUGH
 from confide.inference.posterior import Posterior
 from confide.validation import Refused
 
@@ -66,45 +65,6 @@ STYLES: dict[Method, dict[str, str]] = {  # no two alike in print
 }
 
 
-class Point(NamedTuple):
-    """A row of the CSV; errors are those of means of splits, or where there is one split, of runs."""
-
-    dataset: str
-    method: Method
-    epsilon: float
-    mean: float
-    standard_error: float
-    runs: int
-
-
-class Chains(NamedTuple):
-    """A run whose draws hidden chains end."""
-
-    dataset: str
-    method: Method
-    epsilon: float
-    r_hat: float
-    effective: float
-    parameters: int
-    radius: float | None
-    log_likelihood_bound: float | None
-
-
-class Results(NamedTuple):
-    points: list[Point]
-    means: dict[tuple[str, Method, float], list[float]]  # of the runs of every split
-    chains: list[Chains]
-    missing: dict[str, Refused]  # panels, and why
-    constants: dict[str, float]  # how often always the same answer is right
-
-    def curve(self, dataset: str, method: Method) -> list[Point]:
-        return [point for point in self.points if (point.dataset, point.method) == (dataset, method)]
-
-    @property
-    def datasets(self) -> list[str]:
-        return [dataset for dataset in PANELS if self.curve(dataset, "Non-private")]
-
-
 def run(quick: bool = False, parts: Parts = NOT_KEPT, efforts: dict[str, Effort] | None = None) -> Reproduction:
     efforts = efforts or (QUICK if quick else FULL)
     if len(efforts) == 1:
@@ -121,13 +81,13 @@ def run(quick: bool = False, parts: Parts = NOT_KEPT, efforts: dict[str, Effort]
     missing = {dataset: reason for one in found for dataset, reason in one.missing.items()}
     points = sorted((p for one in found for p in one.points), key=lambda point: list(PANELS).index(point.dataset))
     means = {key: value for one in found for key, value in one.means.items()}
-    constants = {dataset: share for one in found for dataset, share in one.constants.items()}
+    constants = {dataset: one.constants[dataset] for dataset in PANELS for one in found if dataset in one.constants}
     results = Results(points, means, [chains for one in found for chains in one.chains], missing, constants)
     return Reproduction(
         name="wang2015-figure1",
         columns=Point._fields,
         rows=results.points,
-        claims=_claims(results),
+        claims=wang2015_claims.claims(results),
         figure=_figure(results),
     )
 
@@ -182,109 +142,6 @@ def _point(dataset: str, method: Method, epsilon: float, accuracies: list[list[f
     alone = [float(np.mean(of_split)) for of_split in accuracies] if len(accuracies) > 1 else runs
     _, deviation = fits.mean_and_deviation(alone)
     return Point(dataset, method, epsilon, float(np.mean(runs)), deviation / math.sqrt(len(alone)), len(runs))
-
-
-def _claims(results: Results) -> tuple[Claim, ...]:
-    missing = [left_out(f"the panel {dataset}", reason) for dataset, reason in results.missing.items()]
-    if not results.points:
-        return tuple(missing)
-    tight, published = "One-Posterior sample, tight", "One-Posterior sample, published"
-    levels = [
-        f"{results.curve(dataset, 'Non-private')[0].mean:.3f} ({dataset}, where always the same answer has "
-        f"{results.constants[dataset]:.3f})"
-        for dataset in results.datasets
-    ]
-    return (
-        Claim(
-            "accuracy without privacy",
-            "not printed; the axes end at 0.75 (synthetic), 1 (abalone) and 0.85 (adult)",
-            ", ".join(levels),
-            "the paper prints neither its normals nor where it cuts the rings of Abalone; wang2015_panels has ours, by "
-            "which hardly anything is to be learnt of shells",
-        ),
-        Claim(
-            "one posterior sample against objective perturbation, in points of accuracy",
-            "significantly better",
-            f"as published: {_gaps(results, published, 'Objective perturbation')}; "
-            f"tight: {_gaps(results, tight, 'Objective perturbation')}",
-            "means over all epsilons, plus or minus two standard errors over splits, or over runs of the one split of "
-            "adult; the bound of the published sample is enforced "
-            "here, and objective perturbation draws what its privacy profile asks for; "
-            f"delta = {DELTA:g}, which the paper does not print, and the published sample needs none",
-        ),
-        Claim(
-            "the domain of Theorem 1, epsilon = 4 B",
-            "not printed; without a bounded one logistic losses have no bound B",
-            _domains(results),
-            "the radius is prior scale times sqrt(parameters), rows have norm at most 1, and B = log(1 + e^radius)",
-        ),
-        Claim(
-            "one posterior sample is exact",
-            "run long enough to be confident",
-            _mixing(results),
-            "no diagnostic proves it, and the guarantee says that it is assumed; in a ball whose wall the posterior "
-            "leans on chains are slow",
-        ),
-        Claim(
-            "Langevin dynamics against the tight sample, in points",
-            "not in the paper",
-            _gaps(results, "Langevin", tight),
-            "its last iterate is private whether or not the chain has mixed",
-        ),
-        Claim(
-            "the hybrid algorithm against the tight sample, in points",
-            "works reasonably well, with a start at half of epsilon",
-            _gaps(results, "Hybrid+DP-SGNHT", tight),
-            "half of the budget, in squares of mu, pays for its start, the other half for small steps, whose draws "
-            "predict together, where the sample is a single draw",
-        ),
-        Claim(
-            "DP-SGNHT alone against output perturbation, in points",
-            "often equal or slightly worse",
-            _gaps(results, "DP-SGNHT alone", "Output perturbation"),
-            "without the smallest epsilon, where it answers the same for all, which is right more often than output "
-            f"perturbation is: {_gaps(results, 'DP-SGNHT alone', 'Output perturbation', 1)}. The paper blames "
-            "numerical constants; here the tight accountant prices the steps, and their draws predict together",
-        ),
-        *missing,
-    )
-
-
-def _gaps(results: Results, one: Method, other: Method, first: int = 0) -> str:
-    """How much more accurate one method is than another, in points of a percent, for each panel.
-
-    Errors are those of the gap of a split, where there are several, since methods share what a split has.
-    """
-    parts = []
-    for dataset in results.datasets:
-        pairs = list(zip(results.curve(dataset, one), results.curve(dataset, other), strict=True))[first:]
-        gap = 100 * float(np.mean([a.mean - b.mean for a, b in pairs]))
-        gaps = np.mean([np.subtract(results.means[a[:3]], results.means[b[:3]]) for a, b in pairs], axis=0)
-        if len(gaps) > 1:
-            error = 100 * float(np.std(gaps, ddof=1)) / math.sqrt(len(gaps))
-        else:
-            error = 100 * math.sqrt(sum(a.standard_error**2 + b.standard_error**2 for a, b in pairs)) / len(pairs)
-        spread = "(single runs: error unknown)" if math.isnan(error) else f"± {2 * error:.1f}"
-        parts.append(f"{gap:+.1f} {spread} on {dataset}")
-    return ", ".join(parts)
-
-
-def _mixing(results: Results) -> str:
-    doubtful = [c for c in results.chains if c.r_hat > AGREED or c.effective < ENOUGH]
-    worst = max(results.chains, key=lambda c: c.r_hat)
-    return (
-        f"{len(doubtful)} of {len(results.chains)} runs have R-hat above {AGREED:g} or an effective sample size below "
-        f"{ENOUGH}; the worst R-hat is {worst.r_hat:.2f} ({worst.method} on {worst.dataset} at epsilon "
-        f"{worst.epsilon:.2g}, effective sample size {worst.effective:.0f})"
-    )
-
-
-def _domains(results: Results) -> str:
-    found = {c.parameters: c for c in results.chains if c.radius is not None}
-    return ", ".join(
-        f"radius {c.radius:.2f} and B = {c.log_likelihood_bound:.2f} with {c.parameters} parameters"
-        for c in found.values()
-    )
 
 
 def _figure(results: Results) -> Any:

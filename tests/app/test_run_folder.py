@@ -480,7 +480,8 @@ def test_the_owner_sees_what_a_fit_would_leave_out(folder, call):
     replaced(",IV,", ",V,")(folder)
     found = call("confide schema check patients.csv --schema schema.toml")
     assert "line 2: 'V' is not a category" in found
-    assert "age     6" in found
+    assert "age      6 " in found
+    assert "leaves out 1 of 300 records" in found
     assert "not for publication, and not counted by any epsilon" in found
     told = json.loads(call("confide schema check patients.csv --schema schema.toml --json"))
     assert told["publishable"] is False

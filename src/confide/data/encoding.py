@@ -12,28 +12,27 @@ missing. A constant 1, the intercept, comes last. Every column adds at most 1 to
 than the schema's `norm_bound` are scaled down to it.
 
 **What a column does not admit counts as missing**: what is no number or no finite one, a category that is not listed, a
-word that is neither true nor false. A record that has no value where the schema says `drop` is absent: its row is all
-zeros, it is marked, and no other row moves. So no value of a record decides whether a table can be encoded, nor any
-shape, unless the schema says `refuse`. `problems` tells the owner of the records which values these are.
+word that is neither true nor false (`confide.data.cells` says how a cell is read). A record that has no value where the
+schema says `drop` is absent: its row is all zeros, it is marked, and no other row moves. So no value of a record
+decides whether a table can be encoded, nor any shape, unless the schema says `refuse`. `confide.data.table_check` tells
+the owner of the records which values these are.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.data.schema import Column, Schema, text
+from confide.data.cells import ABSENT, UNREADABLE, Read, is_missing, reader_of_numbers, reader_of_places, to_number
+from confide.data.schema import Column, Schema
 from confide.data.tables import Piece, Table
 from confide.validation import Refused
 
 AMONG = 5  # categories that a refusal lists
-ABSENT = -1
-UNREADABLE = (TypeError, ValueError, OverflowError)  # what Python makes of values that are no numbers, or too long
 
 
 class Encoded(NamedTuple):
@@ -42,15 +41,6 @@ class Encoded(NamedTuple):
     x: np.ndarray  # (rows, features), single precision
     y: np.ndarray  # (rows,), single precision; empty where the table has no target
     present: np.ndarray  # (rows,): False where a record counts as absent
-
-
-class Problem(NamedTuple):
-    """A value that a column does not admit, or that is missing: for the eyes of whoever holds the records."""
-
-    column: str
-    line: int
-    what: str
-    missing: bool  # as the schema's missing_values say; otherwise it is outside the domain
 
 
 class BadValue(Refused):
@@ -92,26 +82,15 @@ def encode(schema: Schema, columns: Mapping[str, Sequence[Any]], count: bool = F
 
 def encode_table(schema: Schema, table: Table, *, count: bool = False) -> Encoded:
     """Encode a whole table with its target; refusals name the file, the line and the column."""
-    _compare(schema.used, schema, table)
+    compare(schema.used, schema, table)
     none = encode(schema, {column.name: [] for column in schema.used}, count)  # a table may have no rows
     pieces = [none, *(_encode(schema, table, piece, piece.columns, count) for piece in table.pieces())]
     return Encoded(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
 
 
-def problems(schema: Schema, table: Table) -> Iterator[Problem]:
-    """Every value of a used column that is missing or outside the schema's domain. NOT for publication."""
-    _compare(schema.used, schema, table)
-    for piece in table.pieces():
-        for column in schema.used:
-            values = piece.columns[column.name]
-            for row in np.flatnonzero(_missing(column, values, schema)):
-                what, _, missing = _wrong(column, values[row], schema)
-                yield Problem(column.name, piece.lines[row], f"{_quote(values[row])} {what}", missing)
-
-
 def encode_pieces(schema: Schema, table: Table) -> Iterator[tuple[Piece, np.ndarray, np.ndarray]]:
     """Encode a table piece by piece without its target, which it may lack: (piece, x, which rows are present)."""
-    _compare(schema.inputs, schema, table)
+    compare(schema.inputs, schema, table)
     for piece in table.pieces():
         inputs = {name: values for name, values in piece.columns.items() if name != schema.target}
         encoded = _encode(schema, table, piece, inputs)
@@ -127,7 +106,7 @@ def _encode(
         raise Refused(f"{table.at(piece.lines[bad.row])}, {bad}") from None
 
 
-def _compare(needed: Sequence[Column], schema: Schema, table: Table) -> None:
+def compare(needed: Sequence[Column], schema: Schema, table: Table) -> None:
     """Every column that is needed is in the table, and every column of the table is in the schema."""
     absent = {column.name for column in needed} - set(table.header)
     if missing := [column.name for column in schema.columns if column.name in absent]:
@@ -187,94 +166,34 @@ def unscale(column: Column, numbers: np.ndarray) -> np.ndarray:
     return low + share * (high - low)
 
 
-class Read(dict[Any, Any]):
-    """Texts as they were read before: a column repeats itself more often than not.
-
-    Texts alone: other values may be equal and yet be written differently (True and 1; an hour that occurs twice).
-    """
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def __missing__(self, value: Any) -> Any:
-        self[value] = found = self.function(value)
-        return found
-
-
 def _numbers(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The numbers, and which values are none; these have the lower bound, which callers overwrite."""
-
-    def number(value: Any) -> float:
-        try:
-            found = _number(value, schema)
-        except UNREADABLE:
-            return math.nan
-        return found if math.isfinite(found) else math.nan
-
-    read = Read(number)
-    numbers = np.array([read[v] if type(v) is str else number(v) for v in values], np.float64)
+    numbers = np.array(Read(reader_of_numbers(schema)).every(values), np.float64)
     missing = np.isnan(numbers)
     _refuse_missing(column, values, missing, schema)
     return np.where(missing, _range(column)[0], numbers), missing
 
 
-def _number(value: Any, schema: Schema) -> float:
-    """A value as it is written in the table; one of UNREADABLE where it is no number."""
-    if value is None or text(value) in schema.missing_values:
-        return math.nan
-    if isinstance(value, str) and (not value.isascii() or "_" in value):  # Python reads digits of every script, 1_000
-        raise ValueError(value)
-    if isinstance(value, str) and schema.decimal == ",":
-        value = value.replace(",", ".")
-    return float(value)
-
-
 def _places(column: Column, values: Sequence[Any], schema: Schema) -> tuple[np.ndarray, np.ndarray]:
     """The number of each value's category; that of a missing one is 0, which callers overwrite."""
-    anyhow = (lambda word: word.lower()) if column.kind == "boolean" else (lambda word: word)
-    known = dict.fromkeys(("nan", *map(anyhow, schema.missing_values)), ABSENT)
-    if column.kind == "boolean":
-        known |= {anyhow(word): 1 for word in column.true} | {anyhow(word): 0 for word in column.false}
-    else:  # a listed category is never missing
-        known |= {category: place for place, category in enumerate(column.categories)}
-    elsewhere = len(column.categories) if column.other else ABSENT
-
-    def place(value: Any) -> int:
-        try:
-            return ABSENT if value is None else known.get(anyhow(text(value)), elsewhere)
-        except UNREADABLE:
-            return elsewhere
-
-    read = Read(place)
-    places = np.array([read[value] if type(value) is str else place(value) for value in values], np.int64)
+    places = np.array(Read(reader_of_places(column, schema)).every(values), np.int64)
     missing = places == ABSENT
     _refuse_missing(column, values, missing, schema)
     return np.where(missing, 0, places), missing
-
-
-def _missing(column: Column, values: Sequence[Any], schema: Schema) -> np.ndarray:
-    """Which values the column has no use for."""
-    admitting = replace(column, missing="drop")
-    return (_numbers if column.kind == "numeric" else _places)(admitting, values, schema)[1]
 
 
 def _refuse_missing(column: Column, values: Sequence[Any], missing: np.ndarray, schema: Schema) -> None:
     """Where the schema so wishes: the first value that is missing or not admitted is then told to whoever holds it."""
     if column.missing == "refuse" and missing.any():
         row = int(np.argmax(missing))
-        what, remedy, _ = _wrong(column, values[row], schema)
-        raise BadValue(row, f"column {column.name!r}: {_quote(values[row])} {what}: {remedy}")
+        what, remedy, _ = explain(column, values[row], schema)
+        raise BadValue(row, f"column {column.name!r}: {quote(values[row])} {what}: {remedy}")
 
 
-def _wrong(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
+def explain(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
     """What is wrong with a value that is missing or not admitted, what to do, and whether it is merely missing."""
-    try:
-        known = value is None or text(value) in ("nan", *schema.missing_values)
-        if known or (column.kind == "boolean" and text(value).lower() in map(str.lower, schema.missing_values)):
-            return "is missing", 'complete it, or set missing = "indicator" or "drop"', True
-    except UNREADABLE:
-        pass
+    if is_missing(value, column, schema):
+        return "is missing", 'complete it, or set missing = "indicator" or "drop"', True
     if column.kind == "boolean":
         remedy = f"write {column.true[0]} or {column.false[0]}, or list its word in the schema"
         return "is neither true nor false", remedy, False
@@ -285,7 +204,7 @@ def _wrong(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
         return "is not a category", remedy, False
     remedy = "repair it, or list it in missing_values"
     try:
-        _number(value, schema)
+        to_number(value, schema)
     except UNREADABLE:
         if re.fullmatch(r"-?\d+,\d+", str(value).strip()):
             remedy = 'write decimal = "," into the schema if the comma is a decimal mark'
@@ -293,7 +212,7 @@ def _wrong(column: Column, value: Any, schema: Schema) -> tuple[str, str, bool]:
     return "is not finite", remedy, False
 
 
-def _quote(value: Any) -> str:
+def quote(value: Any) -> str:
     if value is None:
         return "the value"
     try:

@@ -317,7 +317,7 @@ def text(value: Any) -> str:
     """A value of a table as a category is written: whole numbers without a point, truth in lower case."""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, bool):
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # of Python or of NumPy
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from confide.privacy.budget import Budget, Guarantee
     from confide.privacy.calibration import calibrate, calibrate_noise, calibrate_steps
     from confide.privacy.extra_accounts import Individual
+    from confide.privacy.large_delta import LargeDeltaWarning
     from confide.privacy.last_iterate import last_iterate_mu
     from confide.privacy.ledger import BudgetExceeded, Ledger
     from confide.privacy.planning import Plan
@@ -113,6 +114,7 @@ _HOMES = {
     "privacy.budget": "Budget Guarantee",
     "privacy.calibration": "calibrate calibrate_noise calibrate_steps",
     "privacy.extra_accounts": "Individual",
+    "privacy.large_delta": "LargeDeltaWarning",
     "privacy.last_iterate": "last_iterate_mu",
     "privacy.ledger": "BudgetExceeded Ledger",
     "privacy.planning": "Plan",
@@ -148,6 +150,7 @@ __all__ = [
     "Forecast",
     "Guarantee",
     "Individual",
+    "LargeDeltaWarning",
     "Leakage",
     "Ledger",
     "NotPrivateWarning",

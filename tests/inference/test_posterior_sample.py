@@ -557,7 +557,7 @@ def test_report_and_predictions_of_one_draw(tmp_path):
     assert "One posterior draw of a logistic regression" in page
     assert "There is one draw: no interval." in page
     assert "nan" not in page.lower().replace("resonan", "")
-    assert predictions.predict(tmp_path / "run", tmp_path / "patients.csv", tmp_path / "predicted.csv") == 300
+    assert predictions.predict(tmp_path / "run", tmp_path / "patients.csv", tmp_path / "predicted.csv") == (300, 0)
     assert (tmp_path / "predicted.csv").read_text().splitlines()[1].endswith(",,")
 
 

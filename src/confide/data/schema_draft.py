@@ -129,11 +129,14 @@ def _kinds(table: Table, target: str, everything: bool = False) -> tuple[dict[st
                 numbers[name] |= {float(value) for value in present}
         if not everything:
             break
-    kinds: dict[str, Kind] = {name: (*possible[name], "categorical")[0] for name in table.header}
-    listed: Kind = "categorical"
-    kinds |= dict.fromkeys(empty - booleans(table), listed)
-    codes = {name for name in table.header if kinds[name] == "numeric" and _are_codes(numbers[name])}
-    return kinds | dict.fromkeys(codes, listed), codes
+    kinds: dict[str, Kind] = {}
+    codes, unknown = set(), empty - booleans(table)
+    for name in table.header:
+        kinds[name] = possible[name][0] if possible[name] and name not in unknown else "categorical"
+        if kinds[name] == "numeric" and _are_codes(numbers[name]):
+            kinds[name] = "categorical"
+            codes.add(name)
+    return kinds, codes
 
 
 def _are_codes(numbers: set[float]) -> bool:

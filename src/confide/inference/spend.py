@@ -24,6 +24,7 @@ from confide.mechanism import noise
 from confide.privacy import charges, pricing
 from confide.privacy.budget import MECHANISM, Budget, Guarantee
 from confide.privacy.events import Event
+from confide.privacy.large_delta import warn_of_large_delta
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
 
@@ -92,6 +93,7 @@ def spend(
     summary = replace(purchase.summary, **priced)
     if verbose:
         print(summary.to_text(guarantee), file=sys.stderr)
+    warn_of_large_delta(guarantee.delta, summary.records)
     resumed = None if checkpoint is None else checkpoint.found
     mark, source = "", key.source
     if checkpoint is not None or key.given:

@@ -12,6 +12,7 @@ from confide.privacy.accountants.profiles import Status
 from confide.privacy.budget import Budget, belief
 from confide.privacy.calibration import Schedule
 from confide.privacy.events import Neighbours
+from confide.privacy.large_delta import warn_of_large_delta
 from confide.validation import Refused
 
 RATES = (0.001, 0.01, 0.1)
@@ -70,6 +71,7 @@ def plan(
     """
     budget = Budget(epsilon=epsilon, delta=delta, neighbours=neighbours)
     n = validation.count(n=n)
+    warn_of_large_delta(delta, n)
     n, batch_size = calibration.sizes(n, min(n, step_size_theorems.DEFAULT_BATCH) if batch_size is None else batch_size)
     clip, temperature = validation.positive(clip=clip), validation.positive(temperature=temperature)
     validation.one_of(calibration.SCHEDULES, schedule=schedule)

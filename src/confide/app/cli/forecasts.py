@@ -28,12 +28,24 @@ def answer(asked: dict[str, Any], picture: Path | None, as_json: bool, beside: t
     if picture is not None:
         _save(found, asked, picture)
     others = None if beside is None else _rehearse(found, asked, *beside)
+    why = None if asked["schema"] is None else _explain_model(found, asked)
     if as_json:
-        print_json(found.to_json() | ({} if others is None else {"beside": others}))
+        record = found.to_json() | ({} if why is None else {"why": why})
+        print_json(record | ({} if others is None else {"beside": others}))
         return
+    if why is not None:
+        say(why)
     _show(found, others)
     if picture is not None:
         print(f"\n{picture}")
+
+
+def _explain_model(found: Forecast, asked: dict[str, Any]) -> str:
+    from confide.app.runs.choices import explain_word
+    from confide.data import schema
+
+    described = schema.load(asked["schema"]).with_target(asked["target"])
+    return explain_word(found.model, described.column(described.target), asked["model"] is not None)
 
 
 def _save(found: Forecast, asked: dict[str, Any], path: Path) -> None:

@@ -156,14 +156,15 @@ def predict(
     """Predict the target of new rows or the class of new images, with credible intervals. This costs no budget."""
     from confide.app.runs import predictions, run_folder
 
-    rows = predictions.predict(
+    written = predictions.predict(
         run, data, out, probability=probability, keep=keep or (), delimiter=delimiter, encoding=encoding
     )
     without = predictions.without_intervals(run_folder.load(run)[0])
     if as_json:
-        print_json({"predictions": str(out), "rows": rows, "intervals": not without})
+        print_json({"predictions": str(out), **written._asdict(), "intervals": not without})
     else:
-        print(f"{out}: {rows:,} predictions{f'; {without}' if without else f' with {probability:.0%} intervals'}.")
+        intervals = f"; {without}" if without else f" with {probability:.0%} intervals"
+        print(f"{out}: {written.to_text(intervals)}.")
 
 
 def report(

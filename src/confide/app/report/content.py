@@ -23,10 +23,10 @@ from confide.data.schema import Column, Schema
 from confide.inference import settling
 from confide.inference.posterior import Posterior
 from confide.inference.settling import Judgement, Reason
-from confide.inference.summaries.runs import delta_warning
 from confide.models import families
 from confide.privacy.accountants import profile
 from confide.privacy.accountants.individual import Histogram
+from confide.privacy.large_delta import describe_large_delta
 from confide.validation import Refused
 
 PRIORS = (0.01, 0.1, 0.5)
@@ -145,7 +145,7 @@ def gather(
         odds=[Odds(prior, _after(prior, loss)) for prior in PRIORS],
         found=[Found(*each) for each in zip(FALSE_ALARMS, (1 - priced.trade_off(FALSE_ALARMS)).tolist(), strict=True)],
         promise=list(guarantee.promise()),
-        risk=delta_warning(guarantee, plan["records"]),
+        risk=describe_large_delta(guarantee.delta, plan["records"]),
         assumptions=list(guarantee.assumptions),
         learnt=list(schema.learnt),
         link="" if family is None else family.effect,

@@ -64,6 +64,34 @@ def model_word(described: Schema | Pictures, request: Request) -> str:
     return name
 
 
+def explain_model(described: Schema | Pictures, request: Request) -> str:
+    """Which model a run fits and why, in one line; all of it is public."""
+    word = model_word(described, request)
+    if isinstance(described, Pictures):
+        given = "--model names it" if request.model else "it is the usual model"
+        return f"{word}: {given} of {'images' if len(described.shape) == 3 else 'rows of numbers'} with classes"
+    return explain_word(word, described.column(described.target), request.model is not None)
+
+
+def explain_word(word: str, target: Column, given: bool) -> str:
+    """The same for a table's target. A schema that calls a 0/1 column numeric is taken at its word, which this shows.
+
+    >>> explain_word("linear", Column(name="relapse", kind="numeric", low=0.0, high=1.5), False)
+    'linear: the schema calls `relapse` numeric; boolean would be logistic'
+    """
+    calls = f"the schema calls `{target.name}` {target.kind}"
+    if target.labels:
+        listed = " or ".join(target.labels) if len(target.labels) == 2 else f"{len(target.labels)} labels"
+        calls += f" ({listed})"
+    if given:
+        return f"{word}: --model names it; {calls}"
+    if target.labels:
+        return f"{word}: {calls}"
+    ends = [float(target.low or 0), float(target.high or 0)]
+    counts = all(end >= 0 and end.is_integer() for end in ends) and ends[1] > 1
+    return f"{word}: {calls}; boolean would be {_usual(2)}{', and counts have --model poisson' if counts else ''}"
+
+
 def word_for_images(shape: tuple[int, ...], classes: int, request: Request) -> str:
     """The same for images: as asked for, or a cnn, or for rows of numbers a linear one."""
     name = request.model or ("cnn" if len(shape) == 3 else _usual(classes))

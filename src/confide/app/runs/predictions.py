@@ -28,6 +28,19 @@ BINS = 10  # of predicted probabilities
 LEVELS = (0.5, 0.8, 0.9, 0.95)  # of predictive intervals
 
 
+class Written(NamedTuple):
+    """What a file of predictions holds."""
+
+    rows: int
+    blank: int  # rows without a prediction, since they lack a value that the schema admits
+
+    def to_text(self, intervals: str) -> str:
+        """For the terminal; `intervals` says what is beside the predictions."""
+        said = f"{self.rows:,} prediction{'' if self.rows == 1 else 's'}{intervals}"
+        rows = "a row" if self.blank == 1 else "rows"
+        return f"{said}, {self.blank:,} of them blank: {rows} with a missing or invalid value" if self.blank else said
+
+
 def predict(
     folder: str | os.PathLike[str],
     data: str | os.PathLike[str],
@@ -37,20 +50,21 @@ def predict(
     keep: Sequence[str] = (),
     delimiter: str | None = None,
     encoding: str | None = None,
-) -> int:
-    """Write a prediction for every row of a table, or every image: how many there are.
+) -> Written:
+    """Write a prediction for every row of a table, or every image.
 
-    A row that would count as absent in a fit gets no prediction. One draw gives no intervals, nor do draws that have
+    A row that would count as absent in a fit gets a blank one. One draw gives no intervals, nor do draws that have
     not settled: see `without_intervals`. The columns in `keep`, such as an identifier, go along.
     """
     validation.probability(probability=probability)
-    path, count = Path(out), 0
+    path, rows, blank = Path(out), -1, 0  # without the header
     if path.exists():
         raise Refused(f"--out {str(path)!r} exists: give the name of a new file, or remove it")
     if run_folder.lies_in(path, Path(folder)):
         raise Refused(f"--out {str(path)!r} lies in the run, which may be published: predictions of people may not")
     posterior, described = run_folder.load(folder)
     level = None if without_intervals(posterior) else probability
+    names = _names(described.column(described.target))
     if isinstance(described, Pictures):
         run_records.tables_alone(delimiter, encoding, keep)
         found = _of_pictures(posterior, described, Path(data), level)
@@ -60,8 +74,9 @@ def predict(
         writer = csv.writer(file, lineterminator="\n")
         for row in found:
             writer.writerow(row)
-            count += 1
-    return count - 1
+            rows += 1
+            blank += row[-len(names) :] == [""] * len(names)
+    return Written(rows, blank)
 
 
 def without_intervals(posterior: Posterior) -> str:

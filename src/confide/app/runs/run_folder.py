@@ -111,6 +111,8 @@ def run(
     described = made.described
     checkpoint, saved = folder / CHECKPOINT, False
     try:
+        if verbose:
+            print(choices.explain_model(described, request), file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
         settings = {each.name: getattr(request, each.name) for each in fields(RunSettings)}

@@ -21,6 +21,7 @@ from confide.inference.power.seeking import Seeker
 from confide.inference.power.strength import mu_of
 from confide.inference.power.widths import Expected
 from confide.privacy.events import Neighbours
+from confide.privacy.large_delta import warn_of_large_delta
 from confide.validation import Refused
 
 if TYPE_CHECKING:
@@ -157,6 +158,7 @@ def _forecast(
     question: Question, expected: Expected, n: int, epsilons: tuple[float, ...], delta: float | None
 ) -> Forecast:
     setting, chosen = expected.setting, usual_delta(n) if delta is None else delta
+    warn_of_large_delta(chosen, n)
     strengths = [mu_of(epsilon, chosen) for epsilon in epsilons]
     found, free = [figures(expected, n, mu) for mu in strengths], figures(expected, n, math.inf)
     labels = setting.outcomes.labels

@@ -95,18 +95,8 @@ class Priced(Summary):
             f"costs epsilon {guarantee.epsilon:.4g} at delta {guarantee.delta:.3g} ({guarantee.neighbours}), "
             f"of a budget of {limit:g}{unspent}"
         )
-        warnings = [warning for warning in (self.warning(), delta_warning(guarantee, self.records)) if warning]
-        return "confide plan: " + "\n  ".join([self.head(), *self.lines(), cost, *warnings])
-
-
-def delta_warning(guarantee: Guarantee, records: int) -> str:
-    """What is to be said of a delta that is large for so many records; nothing of a small one."""
-    if guarantee.delta * records < 1:
-        return ""
-    return (
-        f"delta {guarantee.delta:.3g} is not below one in {records} records: a mechanism that publishes some "
-        "record whole would meet it; take a delta far below that"
-    )
+        warning = self.warning()
+        return "confide plan: " + "\n  ".join([self.head(), *self.lines(), cost, *([warning] if warning else [])])
 
 
 @dataclass(frozen=True, kw_only=True)

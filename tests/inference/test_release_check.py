@@ -108,14 +108,28 @@ def cheaper(folder):
     path.write_text(json.dumps(record))
 
 
+def plan_scale(folder):
+    """Another norm in the plan than the noisy counts tell."""
+    path = folder / "plan.json"
+    record = json.loads(path.read_text())
+    record["plan"]["scale"]["norm"] += 1e-9
+    path.write_text(json.dumps(record))
+
+
 TAMPERED = {
-    "sums": (edit("sums", scaled(1.01)), "the key of its draws"),
-    "positions": (edit("positions", scaled(1.1)), "are not those that it makes"),
-    "first information": (edit("first_information", scaled(1.01)), "are not those that it makes"),
-    "noise": (edit("noise", scaled(0.5)), "noise is not what was paid for"),
-    "information noise": (edit("information_noise", scaled(0.5)), "noise is not what was paid for"),
+    "sums": (edit("sums", scaled(1.01)), "positions[1] does not follow"),
+    "last sum": (edit("sums", lambda value: [*value[:-1], scaled(1.01)(value[-1])]), "last_position does not follow"),
+    "positions": (edit("positions", scaled(1.1)), "positions[1] does not follow"),
+    "last position": (edit("last_position", scaled(1.1)), "last_position does not follow"),
+    "root": (edit("root", scaled(1 + 2.0**-14)), "root does not follow"),
+    "first information": (edit("first_information", scaled(1.01)), "root does not follow"),
+    "last information": (edit("last_information", scaled(1.01)), "are not those that it makes"),
+    "noisy counts": (edit("answers", lambda value: value | {"norms": value["norms"][::-1]}), "has clip"),
+    "finer sum": (edit("answers", lambda value: value | {"finer": value["finer"] + 5}), "has clip"),
+    "bins": (edit("answers", lambda value: value | {"norms": value["norms"][1:]}), "do not fit the histograms"),
+    "noise": (edit("noise", scaled(0.5)), "has other noise multipliers"),
+    "information noise": (edit("information_multipliers", scaled(0.5)), "has other information multipliers"),
     "fewer sums": (edit("noise", lambda value: value[1:]), "does not hold a posterior"),
-    "key": (edit("key", lambda value: value + 1), "the key of its draws"),
     "records": (edit("records", lambda value: value + 1), "has records 501"),
     "prior scale": (edit("prior_scale", lambda value: 2 * value), "has prior scale 1.4"),
     "prior": (edit("prior", lambda value: "laplace"), "has prior laplace"),
@@ -123,6 +137,7 @@ TAMPERED = {
     "no number": (edit("sums", scaled(float("nan"))), "not finite"),
     "a draw": (nudge, "are not those that it makes"),
     "the price": (cheaper, "noise is not what was paid for"),
+    "the scale in the plan": (plan_scale, "has scale"),
     "gone": (lambda folder: (folder / "release.json").unlink(), "restore release.json"),
     "no json": (lambda folder: (folder / "release.json").write_text("{"), "does not hold a posterior"),
 }
@@ -189,16 +204,30 @@ def test_draws_of_linear_models_are_made_again_bit_for_bit(name, linear_folders,
 
 
 TAMPERED_LINEAR = {
-    "sums": ("linear", edit("sums", scaled(1.01)), "the key of its draws"),
-    "scales": ("linear", edit("scales", scaled(1.1)), "are not those that it makes"),
-    "noise": ("linear", edit("noise", scaled(0.5)), "noise is not what was paid for"),
-    "information noise": ("linear", edit("information_noise", scaled(0.5)), "noise is not what was paid for"),
-    "cuts": ("linear", edit("cuts", scaled(0.5)), "has cuts"),
+    "sums": ("linear", edit("sums", scaled(1.01)), "places[1] does not follow"),
+    "last sum": (
+        "linear",
+        edit("sums", lambda value: [*value[:-1], scaled(1.01)(value[-1])]),
+        "are not those that it makes",
+    ),
+    "places": ("linear", edit("places", scaled(1 + 2.0**-9)), "places[0] does not follow"),
+    "root": ("linear", edit("root", scaled(1 + 2.0**-14)), "root does not follow"),
+    "first information": ("linear", edit("first_information", scaled(1.01)), "root does not follow"),
+    "last information": ("linear", edit("last_information", scaled(1.01)), "are not those that it makes"),
+    "noise": ("linear", edit("noise_multipliers", scaled(0.5)), "has other noise multipliers"),
+    "information noise": ("linear", edit("information_multipliers", scaled(0.5)), "has other information multipliers"),
+    "noisy counts": ("linear", edit("answers", lambda value: value | {"norms": value["norms"][::-1]}), "has scale"),
+    "outcomes": (
+        "linear",
+        edit("answers", lambda value: value | {"outcomes": value["outcomes"][::-1]}),
+        "places[0] does not follow",
+    ),
+    "cuts": ("linear", edit("cuts", scaled(0.5)), "has other cuts"),
     "prior": ("linear", edit("prior", lambda value: "gaussian"), "has prior gaussian"),
     "no number": ("linear", edit("sums", scaled(float("nan"))), "not finite"),
-    "moments": ("statistics", edit("moments", scaled(1.01)), "the key of its draws"),
-    "noise of moments": ("statistics", edit("noise", lambda value: value / 2), "noise is not what was paid for"),
-    "bound": ("statistics", edit("row_bound", lambda value: 2 * value), "are not those that it makes"),
+    "moments": ("statistics", edit("moments", scaled(1.01)), "are not those that it makes"),
+    "noise of moments": ("statistics", edit("multiplier", lambda value: value / 2), "has noise multiplier"),
+    "bound": ("statistics", edit("norm_bound", lambda value: 0.5), "are not those that it makes"),
     "learnt": ("statistics", edit("noise_scale", lambda value: 1.0), "has learnt False"),
     "given": ("statistics given", edit("noise_scale", lambda value: 0.5), "has noise scale 0.5"),
     "gone": ("statistics", lambda folder: (folder / "release.json").unlink(), "restore release.json"),

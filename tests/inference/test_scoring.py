@@ -11,10 +11,10 @@ from scipy import stats
 
 import confide
 from confide import Refused, models
-from confide.inference import checkpoints, expected_scores, scoring, summaries
+from confide.inference import checkpoints, expected_scores, moments, scoring, summaries
 from confide.inference.expected_scores import SCORES, Rows
 from confide.inference.release import Release
-from confide.mechanism import noise
+from confide.mechanism import noise, query_grid
 from confide.models import families
 from confide.privacy import pricing
 from helpers.fits import ledger_of
@@ -355,10 +355,10 @@ def test_the_unit_of_rows_does_not_matter(monkeypatch):
     for by in (1.0, 8.0):
         model = models.logistic_regression(D, prior_scale=0.5 / by)
         release = fit(data=(x * np.float32(by), y), model=model, **key).release
-        assert release.norm == pytest.approx(by * np.linalg.norm(x, axis=1).mean(), rel=0.2)
+        assert release.frame.norm == pytest.approx(by * np.linalg.norm(x, axis=1).mean(), rel=0.2)
         found.append(release)
     one, other = found
-    assert one.norm == pytest.approx(other.norm / 8)
+    assert one.frame.norm == pytest.approx(other.frame.norm / 8)
     np.testing.assert_allclose(one.first_information, other.first_information, rtol=1e-6)
     drawn = [release.draw(400) * by for release, by in zip(found, (1.0, 8.0), strict=True)]
     spread = np.std(drawn[0], axis=0)
@@ -368,16 +368,35 @@ def test_the_unit_of_rows_does_not_matter(monkeypatch):
     assert np.std(drawn[1], axis=0) == pytest.approx(spread, rel=0.25)
 
 
-def test_another_question_has_other_noise(monkeypatch):
-    """A run again under the same key that asks a little elsewhere, as on another machine, does not show the records."""
-    first = fit(noise="default").release
-    locate = scoring.locate
+@pytest.mark.parametrize("name", ["logistic", "poisson"])
+def test_another_processor_asks_the_same_and_has_the_same_noise(name, monkeypatch):
+    """Modes and roots that differ by a relative 1e-11, far more than rounding makes them differ, become the same
+    numbers on the grid of questions."""
+    (x, y), _ = simulated(name, 500)
+    first = fit(name, data=(x, y), noise="default").release
+    locate, rebuild = scoring.locate, moments.rebuild
+    monkeypatch.setattr(moments, "rebuild", lambda values, vectors: rebuild(values, vectors) * (1 + 1e-11))
 
     def elsewhere(*given):
         told, middle, spread = locate(*given)
-        return told, middle * (1 + 1e-12), spread
+        return told, middle * (1 + 1e-11), spread * (1 - 1e-11)
 
     monkeypatch.setattr(scoring, "locate", elsewhere)
+    second = fit(name, data=(x, y), noise="default").release
+    for field in ("positions", "root", "last_position", "sums", "last_information"):
+        assert np.array_equal(getattr(first, field), getattr(second, field)), field
+
+
+def test_another_question_has_other_noise(monkeypatch):
+    """A run again under the same key that asks one grid step elsewhere does not show the records."""
+    first = fit(noise="default").release
+    round_position = query_grid.round_position
+
+    def elsewhere(*given):
+        rounded = round_position(*given)
+        return rounded._replace(value=rounded.value + rounded.step)
+
+    monkeypatch.setattr(query_grid, "round_position", elsewhere)
     second = fit(noise="default").release
     assert np.array_equal(first.sums[0], second.sums[0])
     for t in range(1, len(first.noise)):

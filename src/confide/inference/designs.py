@@ -18,6 +18,8 @@ from confide.inference import expected_scores, moments
 from confide.inference.expected_scores import Rows
 from confide.inference.frames import Frame, expand
 from confide.inference.moments import Shrunk
+from confide.mechanism import query_grid
+from confide.mechanism.query_grid import OnGrid
 from confide.models.family import Family
 
 FLOOR = 0.05  # eigenvalue of the second moments below which a direction is whitened no further, over their mean
@@ -32,7 +34,8 @@ information = jax.jit(expected_scores.information, static_argnames="family")
 class Geometry(NamedTuple):
     """What the first information tells."""
 
-    root: np.ndarray  # A, symmetric
+    root: np.ndarray  # A, symmetric, on its grid
+    rounding: OnGrid  # of the root
     shrunk: Shrunk
     rows: Rows  # their moments
     basis: np.ndarray  # eigenvectors of the second moments in coordinates of the root, in which
@@ -46,8 +49,9 @@ class Doubt(NamedTuple):
     basis: np.ndarray
 
 
-def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
-    """From the information at the start, in units of the clip, and the standard deviation of its noise."""
+def geometry(here: Frame, noisy: np.ndarray, deviation: float, root: np.ndarray | None = None) -> Geometry:
+    """From the information at the start, in units of the clip, and the standard deviation of its noise. `root` is the
+    one that a run took, on whatever processor; None: it follows from the information."""
     noisy, deviation = noisy * here.clip**2, deviation * here.clip**2
     scores = here.start.reshape(len(noisy), -1)[0 if here.constant is None else here.constant]
     scores = scores if here.family.outputs else scores[:1]
@@ -58,14 +62,17 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
     shrunk = _shrink(here, noisy / unit, variance)
     values, vectors = moments.floor_eigenvalues(shrunk.second, FLOOR)
     raised = values + math.sqrt(float(np.max(np.sum(shrunk.variances, axis=1))))
-    root = moments.rebuild(here.norm / here.clip / np.sqrt(raised * np.sum(values / raised)), vectors)
+    rounding = query_grid.round_root(
+        moments.rebuild(here.norm / here.clip / np.sqrt(raised * np.sum(values / raised)), vectors)
+    )
+    root = rounding.value if root is None else root
     second = moments.shrink_eigenvalues(shrunk.second, shrunk.variances)
     if here.constant is not None:
         second = second / second[here.constant, here.constant]
     _, basis = moments.decompose(root @ second @ root)
     turned = np.square(basis.T @ root)
     spread = turned @ shrunk.variances @ turned.T
-    return Geometry(root, Shrunk(second, shrunk.variances), rows_of(here, second), basis, spread)
+    return Geometry(root, rounding, Shrunk(second, shrunk.variances), rows_of(here, second), basis, spread)
 
 
 def _shrink(here: Frame, noisy: np.ndarray, variance: float) -> Shrunk:

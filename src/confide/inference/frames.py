@@ -10,6 +10,8 @@ import numpy as np
 from confide.inference import expected_scores
 from confide.inference.expected_scores import Tables
 from confide.inference.row_spaces import RowSpace
+from confide.mechanism import query_grid
+from confide.mechanism.query_grid import POSITION_BITS
 from confide.mechanism.scale import REACH, Scale, typical_information
 from confide.models.family import Family
 from confide.models.priors import WIDE
@@ -55,7 +57,8 @@ class Frame(NamedTuple):
     @property
     def information_bound(self) -> float:
         """Of a record's information, in the same units."""
-        return self.family.information_bound(REACH * self.norm, self.clip, self.typical) / self.clip**2
+        bound = self.family.information_bound(REACH * self.norm, self.clip, self.typical) / self.clip**2
+        return float(query_grid.round_up(bound))
 
     @property
     def threshold(self) -> float:
@@ -83,17 +86,19 @@ def frame(
     (rows, size), (prior_scale, wide) = shape, prior
     if space is not None:
         size, rows = size // rows * space.size, space.size
-        norm = math.sqrt(max(scale.norm**2 - space.shortened, 0.05 * scale.norm**2))
+        shorter = math.sqrt(max(1 - space.shortened / scale.norm**2, 0.05))
+        norm = scale.norm * query_grid.round_scale(shorter)
         scale, constant = scale._replace(norm=norm), None if constant is None else 0
     typical = typical_information(family, scale) if family.unknown_information else family.usual_residual**2
+    typical = query_grid.round_scale(typical)
     length = CLIP
     if not family.deep_clip:
         short, fall = family.balance
         length = max(CLIP, short / (1 + fall * rows / (number * mu**2)))
-    clip = length * scale.norm * (math.sqrt(typical) if family.kind == "regression" else 1.0)
+    clip = scale.norm * query_grid.round_scale(length * (math.sqrt(typical) if family.kind == "regression" else 1.0))
     start = np.zeros(size)
     if family.unknown_information and constant is not None:
-        start[constant] = math.log(max(scale.outcome, 0.05))
+        start[constant] = query_grid.round_to(math.log(max(scale.outcome, 0.05)), 2.0**-POSITION_BITS).value
     return Frame(family, number, constant, prior_scale, scale.norm, clip, typical, scale.seen, start, wide, space)
 
 

@@ -23,6 +23,7 @@ from confide.mechanism.kernel import Query
 from confide.mechanism.layers import Draw, Observed, Prepared
 from confide.mechanism.noise import Rounding
 from confide.mechanism.oracle import Observers
+from confide.mechanism.query_grid import OnGrid
 from confide.models.family import Family
 from confide.models.inputs import Records
 from confide.models.model import Model, Weighting
@@ -37,6 +38,19 @@ class Question(NamedTuple):
     root: np.ndarray
     bound: float  # of what a record adds, in units of the clip
     deviation: float  # of the noise; of a matrix, on its diagonal
+    position_grid: OnGrid | None = None  # where the position follows from answers
+    root_grid: OnGrid | None = None  # where the root does
+
+
+class Reply(NamedTuple):
+    """The noisy answer to a question, with the place where it was asked."""
+
+    position: np.ndarray
+    root: np.ndarray
+    noisy: np.ndarray  # a vector, or a matrix
+
+
+Put = Callable[[Question], Reply]  # how a question is answered: by the records, or by what a run stored
 
 
 class Table(NamedTuple):
@@ -64,22 +78,27 @@ class Questions:
     prepare: Callable[[Records, Records], Table]
 
     def ask(self, table: Table, question: Question, key: Any, statistics: np.ndarray = NOTHING_TOLD) -> Answer:
-        """The noisy answer. A table is seen by nothing but these programs."""
-        position, root, deviation = map(jnp.asarray, (question.position, question.root, question.deviation))
+        """The noisy answer, in the coordinates of the question. A table is seen by nothing but these programs."""
+        space, position, root = self.frame.space, question.position, question.root
+        if space is not None:
+            position, root = space.lift(position), space.see(root)
+        deviation = jnp.asarray(question.deviation)
         if question.kind == "information":
-            asked = InformationQuery(position, root, jnp.asarray(question.bound), deviation)
-            told = (question.position, question.root, question.bound, question.deviation)
-            units = self._units(question, key, entries(len(question.root)), told)
-            return Answer(np.asarray(self.information(table.records, asked, units)), statistics)
+            query = InformationQuery(jnp.asarray(position), jnp.asarray(root), jnp.asarray(question.bound), deviation)
+            units = self._units(question, key, entries(len(root)))
+            noisy = np.asarray(self.information(table.records, query, units))
+            return Answer(noisy if space is None else space.reduce_matrix(noisy), statistics)
         if self.planted is not None:  # along canaries it is 1, and so it is widened as a whole
-            root = jnp.asarray(expand(question.root, self.size))
+            root = expand(root, self.size)
         width = self.size + (0 if self.planted is None else self.planted.coordinates)
-        units = self._units(question, key, width, (question.position, question.root, question.deviation))
-        found = self.score(table.whole, Query(position, deviation, root), units, jnp.asarray(statistics))
-        return Answer(*map(np.asarray, found))
+        query = Query(jnp.asarray(position), deviation, jnp.asarray(root))
+        units = self._units(question, key, width)
+        noisy, statistics = map(np.asarray, self.score(table.whole, query, units, jnp.asarray(statistics)))
+        return Answer(noisy if space is None else space.reduce_sum(noisy), statistics)
 
-    def _units(self, question: Question, key: Any, count: int, told: tuple[Any, ...]) -> jax.Array:
-        every = (*told, self.frame.row_bound, self.frame.typical)
+    def _units(self, question: Question, key: Any, count: int) -> jax.Array:
+        """Noise in grid steps. It follows from the key and from the question as it is on its grid."""
+        every = (*question[2:6], self.frame.row_bound, self.frame.typical)
         whole = b"".join(np.asarray(each, np.float64).tobytes() for each in every)
         own = noise.separate(key, f"{question.kind} {question.number} {hashlib.sha256(whole).hexdigest()}")
         return noise.draw_units(own, 0, question.number, (count,), question.kind)

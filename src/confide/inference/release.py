@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,17 +17,23 @@ from confide.inference.expected_scores import Rows
 from confide.inference.frames import Frame
 from confide.inference.moments import Moments
 from confide.inference.noise_aware import Told
+from confide.inference.questions import Put, Question, Reply
 from confide.inference.release_terms import Drawn, Terms, draws_key, spread_out
 from confide.inference.row_spaces import row_space
 from confide.inference.scoring import Answers
+from confide.mechanism import query_grid
+from confide.mechanism.scale import ScaleAnswers, ScaleRelease
 from confide.models import families
 from confide.models.priors import WIDE
 from confide.privacy import events
 from confide.validation import Refused
 
-FORMAT = 3  # 1, 2: draws were made otherwise
+FORMAT = 4
 TRIED = 60  # moves before the middle of a prior of one's own is known
-ARRAYS = ("start", "first_information", "positions", "sums", "noise", "last_information")
+ARRAYS = (
+    *("noise", "information_multipliers", "first_information", "sums", "last_information"),
+    *("root", "positions", "last_position"),
+)
 
 
 @dataclass(frozen=True)
@@ -77,79 +84,118 @@ class Concluded(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Release:
-    """Numbers in units of the clip: rows through the root are in such units, and so are sums and their noise."""
+    """Options, noisy outcomes in the order in which they were drawn, and what was asked for them.
 
+    Sums and their noise are in units of the clip, as rows through the root are. Where rows have a space
+    (`row_spaces.row_space`), positions, root and matrices are in its coordinates. Norm, clip and all else that follows
+    from the noisy counts is not stored.
+    """
+
+    # options and declared facts
     family: dict[str, Any]  # its word, and its parameters
     records: int  # as declared
     constant: int | None  # place of the parameter whose column is 1 in all rows
+    width: int  # of a row with its constant
     prior_scale: float
-    norm: float
-    clip: float
-    typical: float
-    seen: bool  # whether the scale stands out of its noise
-    start: np.ndarray
-    first_information: np.ndarray  # at the start
-    last_information: np.ndarray  # at the last mode, through the root
-    information_noise: tuple[float, float]  # standard deviations on their diagonals
-    positions: np.ndarray  # coefficients where sums were asked for
-    sums: np.ndarray  # through the root
-    noise: np.ndarray  # standard deviation of each
-    key: int  # of the draws: public
+    scale: ScaleRelease
+    noise: np.ndarray  # standard deviation of each sum
+    information_multipliers: np.ndarray  # the same of both matrices, over the bound of a record
     prior: str = "gaussian"  # of PRIORS, or OWN
-    made_by: int = FORMAT  # the format whose draws these are
-    categories: tuple[tuple[int, ...], ...] = ()  # places that add up to the constant: then all is in coordinates of
-    width: int | None = None  # `row_spaces.row_space`, of rows of this length
-    place: int | None = None  # of the constant among them
+    categories: tuple[tuple[int, ...], ...] = ()  # places that add up to the constant
     inflation: float = 1.0  # how much further from their mean draws are than the likelihood says
+    # noisy outcomes
+    answers: ScaleAnswers  # noisy counts
+    first_information: np.ndarray  # at the start
+    sums: np.ndarray  # through the root
+    last_information: np.ndarray  # at the last mode, through the root
+    # what follows from the outcomes before it
+    root: np.ndarray
+    positions: np.ndarray  # coefficients where sums were asked for
+    last_position: np.ndarray  # and where the last information was
 
-    @property
+    @cached_property
     def frame(self) -> Frame:
         given = {name: value for name, value in self.family.items() if name != "word"}
-        family = families.BY_WORD[self.family["word"]](**given)
-        return Frame(
-            family,
-            self.records,
-            self.constant,
-            self.prior_scale,
-            self.norm,
-            self.clip,
-            self.typical,
-            self.seen,
-            self.start,
-            self.prior == "wide_intercept",
-            row_space(self.width, self.place, self.categories) if self.width is not None else None,
+        family, space = (
+            families.BY_WORD[self.family["word"]](**given),
+            row_space(self.width, self.constant, self.categories),
         )
+        found = self.scale.read(self.answers, self.records)
+        prior, shape = (
+            (self.prior_scale, self.prior == "wide_intercept"),
+            (
+                self.width,
+                self.width * math.prod(family.outputs),
+            ),
+        )
+        mu = scoring.scores_mu(self.noise)
+        return frames.frame(family, self.records, shape, self.constant, prior, found, mu, space)
+
+    @property
+    def key(self) -> int:
+        """Of the draws: public."""
+        return draws_key(self.answers)
+
+    @property
+    def information_noise(self) -> np.ndarray:
+        """Standard deviations of the noise of both matrices, on their diagonals."""
+        return query_grid.round_up(self.frame.information_bound * self.information_multipliers)
 
     def terms(self) -> Terms:
-        here = self.frame
         noise: dict[type[events.Event], Any] = {
+            events.ScaleHistograms: np.array([self.scale.noise]),
             events.GaussianSchedule: self.noise,
-            events.InformationSums: np.array(self.information_noise) / here.information_bound,
+            events.InformationSums: self.information_multipliers,
         }
-        plan = {"records": self.records, "model": here.family.name}
+        plan = {
+            "records": self.records,
+            "model": self.frame.family.name,
+            "noise_multipliers": self.noise.tolist(),
+            "information_multipliers": self.information_multipliers.tolist(),
+        }
+        plan |= self.describe(self.scale.to_json())
         settings = {"prior_scale": self.prior_scale, "prior": self.prior}
-        return Terms(plan, settings, noise, draws_key(self.sums), self.made_by == FORMAT)
+        return Terms(plan, settings, noise)
+
+    def describe(self, scale: Mapping[str, Any]) -> dict[str, Any]:
+        """What the plan says of the run once it is over."""
+        found = self.scale.read(self.answers, self.records)
+        return {"clip": self.frame.clip, "scale": {**scale, "norm": found.norm, "seen": found.seen}}
+
+    def replay(self, put: Put) -> None:
+        """Ask all questions again, of whoever answers them."""
+        with jax.enable_x64(True):
+            scoring.ask_questions(self.frame, scoring.NoisePlan(self.noise, self.information_multipliers), put)
+
+    def reply(self, question: Question) -> Reply:
+        """The stored answer, and where it was asked for."""
+        if question.kind == "noise":
+            return Reply(self.positions[question.number], self.root, self.sums[question.number])
+        if question.number == 0:
+            return Reply(question.position, question.root, self.first_information)
+        return Reply(self.last_position, self.root, self.last_information)
 
     def to_json(self) -> dict[str, Any]:
         held = {name: getattr(self, name).tolist() for name in ARRAYS}
         return {
-            "format": self.made_by,
-            **{name: value for name, value in asdict(self).items() if name != "made_by"},
+            "format": FORMAT,
+            **{each.name: getattr(self, each.name) for each in fields(self)},
             **held,
-            "information_noise": list(self.information_noise),
+            "scale": asdict(self.scale),
+            "answers": self.answers.to_json(),
             "categories": [list(each) for each in self.categories],
         }
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> Release:
-        if record["format"] not in (1, 2, FORMAT):
+        if record["format"] != FORMAT:
             raise ValueError(f"its release has format {record['format']}, this version reads {FORMAT}")
         fields = {name: value for name, value in record.items() if name != "format"}
         arrays = {name: np.array(fields[name], np.float64) for name in ARRAYS}
-        size = arrays["start"].size
-        rows = size // int(fields["family"].get("classes", 1))
+        size, rows = arrays["last_position"].size, len(arrays["root"])
         square, several = (rows, rows), (arrays["noise"].size, size)
         shapes = {"first_information": square, "last_information": square, "positions": several, "sums": several}
+        shapes |= {"root": square, "noise": several[:1], "information_multipliers": (2,)}
         if any(arrays[name].shape != shape for name, shape in shapes.items()):
             raise ValueError("the arrays of its release do not fit together")
         if not all(np.all(np.isfinite(array)) for array in arrays.values()):
@@ -157,11 +203,14 @@ class Release:
         known: dict[str, Any] = {
             **fields,
             **arrays,
-            "made_by": record["format"],
-            "information_noise": tuple(fields["information_noise"]),
-            "categories": tuple(tuple(each) for each in fields.get("categories", ())),
+            "scale": ScaleRelease(**fields["scale"]),
+            "answers": ScaleAnswers.from_json(fields["answers"]),
+            "categories": tuple(tuple(each) for each in fields["categories"]),
         }
-        return cls(**known)
+        made = cls(**known)
+        if made.frame.start.size != size:
+            raise ValueError("the arrays of its release do not fit its options")
+        return made
 
     def draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array] | None = None) -> np.ndarray:
         """So many draws of the coefficients, and the same ones every time; (draws, parameters), in double precision.
@@ -186,21 +235,18 @@ class Release:
         return Moments(space.outward @ mean, space.outward @ covariance @ space.outward.T)
 
     def _conclude(self) -> Concluded:
-        here = self.frame
-        found = designs.geometry(here, self.first_information, self.information_noise[0])
-        wide = frames.expand(found.root, self.start.size)
-        inside = np.linalg.solve(wide, self.positions.T).T
-        answers = Answers(inside, self.sums, self.noise**2)
-        doubts = [designs.first_doubt(here, found, inside[-1])]
-        _, middle, _ = scoring.locate(here, found.root, found.rows, answers, inside[-1], doubts)
-        end = (self.last_information, self.information_noise[1])
-        rows, doubts = designs.correct(here, found, end, middle)
+        here, noise = self.frame, self.information_noise
+        found = designs.geometry(here, self.first_information, noise[0], self.root)
+        wide = frames.expand(found.root, self.last_position.size)
+        answers = Answers(np.linalg.solve(wide, self.positions.T).T, self.sums, self.noise**2)
+        middle = np.linalg.solve(wide, self.last_position)
+        rows, doubts = designs.correct(here, found, (self.last_information, noise[1]), middle)
         return Concluded(found.root, rows, *scoring.locate(here, found.root, rows, answers, middle, doubts))
 
     def _draw(self, draws: int, log_prior: Callable[[jax.Array], jax.Array]) -> np.ndarray:
         here = self.frame
         root, rows, told, middle, spread = self._conclude()
-        wide = frames.expand(root, self.start.size)
+        wide = frames.expand(root, self.last_position.size)
         if here.space is not None:
             wide = here.space.complete(root, here.outputs).T
             middle, spread = noise_aware.widen(told, wide, self.scales(), middle, spread)
@@ -217,7 +263,7 @@ class Release:
     def scales(self) -> np.ndarray:
         """Of the prior, for all coefficients."""
         outputs = self.frame.outputs
-        found = np.full((self.width or len(self.start) // outputs) * outputs, self.prior_scale)
+        found = np.full(self.width * outputs, self.prior_scale)
         if self.prior == "wide_intercept":
             found[:outputs] *= WIDE
         return found

@@ -1,39 +1,57 @@
-"""Whether a stored run of private scoring holds together: its release has the noise that was paid for, and makes its
-draws again. Anybody can look, without the data."""
+"""Whether a stored run of private scoring holds together: its release has the noise that was paid for, asked what its
+answers tell to ask, and makes its draws again. Anybody can look, without the data."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from confide.inference.linear.statistics_release import StatisticsRelease
 from confide.inference.posterior import Posterior
 from confide.inference.release import PRIORS
 from confide.inference.release_terms import Terms
+from confide.inference.replay import Compared, replay
 from confide.models.tracing import arrange_draws, unraveller
 from confide.privacy import events
 from confide.validation import Refused
 
 EXACT, ROUNDED, NOT_STORED = "bit for bit", "but for rounding, as on another processor", "prior not stored"
-EARLIER = "by an earlier version"
 CLOSE = 1e-5  # standard deviations: by more no rounding moves a draw
 
 
+class Checked(NamedTuple):
+    """What was found of a release that holds together."""
+
+    draws: str  # how they are those that the release makes: EXACT, ROUNDED, or NOT_STORED
+    questions: int  # that follow from the noisy answers before them
+    moved: int  # numbers in them that are rounded to the other side of the middle between two grid points
+
+
 def check(posterior: Posterior) -> str | None:
-    """How the draws are those that the release makes: EXACT or ROUNDED; NOT_STORED where the model was loaded without
-    its prior, a function of the user's own; EARLIER where draws were made otherwise than they are now; None where the
-    run has no release. Refused where they are not."""
+    """How the draws are those that the release makes; None where the run has no release."""
+    found = check_release(posterior)
+    return None if found is None else found.draws
+
+
+def check_release(posterior: Posterior) -> Checked | None:
+    """Refused where what is stored does not follow from the noisy outcomes before it, or not from the plan.
+
+    NOT_STORED is said of draws where the model was loaded without its prior, a function of the user's own."""
     release = posterior.release
     if release is None:
         return None
     terms = release.terms()
-    _check_public(posterior, terms, release.key)
+    _check_public(posterior, terms)
     _check_noise(posterior, terms)
+    compared = Compared(1, 0) if isinstance(release, StatisticsRelease) else replay(release)
+    return Checked(_check_draws(posterior), *compared)
+
+
+def _check_draws(posterior: Posterior) -> str:
     if posterior.model is None:
         return NOT_STORED
-    if not terms.current:
-        return EARLIER
     expected = make_draws(posterior)
     if jax.tree.structure(expected) != jax.tree.structure(posterior.draws):
         raise _changed("it is of other parameters than its draws")
@@ -62,29 +80,34 @@ def _near(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.all(np.abs(one - other) <= CLOSE * np.std(one, axis=(0, 1)) + rounding))
 
 
-def _check_public(posterior: Posterior, terms: Terms, key: int) -> None:
+def _check_public(posterior: Posterior, terms: Terms) -> None:
     """What the plan says as well, and the model."""
     model = posterior.model
-    said, found = dict(terms.plan), dict(posterior.plan)
+    expected, found = dict(terms.plan), dict(posterior.plan)
     if model is not None and model.settings is not None:
-        said |= terms.settings
+        expected |= terms.settings
         found |= model.settings
-    for name, value in said.items():
-        if found.get(name) != value:
-            raise _changed(f"it has {name.replace('_', ' ')} {value}, and the plan {found.get(name)}")
-    if key != terms.key:
-        raise _changed("the key of its draws is not that of its sums")
+    for name, value in expected.items():
+        if found.get(name) == value:
+            continue
+        if isinstance(value, list):
+            raise _changed(f"it has other {name.replace('_', ' ')} than the plan")
+        raise _changed(f"it has {name.replace('_', ' ')} {value}, and the plan {found.get(name)}")
 
 
 def _check_noise(posterior: Posterior, terms: Terms) -> None:
-    """No sum has less noise than was paid for."""
+    """No answer has less noise than was paid for."""
     assert posterior.guarantee is not None
     paid = posterior.guarantee.event
     listed = paid.events if isinstance(paid, events.Composition) else (paid,)
-    for kind, said in terms.multipliers.items():
-        priced = [np.ravel(getattr(each, "noise_multipliers", ())) for each in listed if isinstance(each, kind)]
-        if len(priced) != 1 or priced[0].shape != np.shape(said) or np.any(said < priced[0] * (1 - 1e-9)):
+    for kind, stated in terms.multipliers.items():
+        priced = [np.ravel(_noise_of(each)) for each in listed if isinstance(each, kind)]
+        if len(priced) != 1 or priced[0].shape != np.shape(stated) or np.any(stated < priced[0] * (1 - 1e-9)):
             raise _changed("its noise is not what was paid for")
+
+
+def _noise_of(event: events.Event) -> Any:
+    return event.noise if isinstance(event, events.ScaleHistograms) else getattr(event, "noise_multipliers", ())
 
 
 def _changed(what: str) -> Refused:

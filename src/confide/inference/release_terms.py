@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from confide.mechanism.scale import ScaleAnswers
 from confide.privacy.events import Event
 
 
@@ -17,8 +18,6 @@ class Terms(NamedTuple):
     plan: Mapping[str, Any]  # entries of the plan
     settings: Mapping[str, Any]  # of the model
     multipliers: Mapping[type[Event], Any]  # noise over the bound of a record, by the event that it is priced as
-    key: int  # that its draws have to be made by
-    current: bool = True  # whether draws are still made as they were
 
 
 class Drawn(NamedTuple):
@@ -34,6 +33,8 @@ def spread_out(draws: np.ndarray, factor: float) -> np.ndarray:
     return draws if factor == 1 else mean + factor * (draws - mean)
 
 
-def draws_key(released: np.ndarray) -> int:
-    """What draws are made by: it follows from what is released, so that it is public, and no choice."""
-    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(released).tobytes()).digest()[:4], "little")
+def draws_key(answers: ScaleAnswers) -> int:
+    """What draws are made by. It follows from the noisy counts, so that it is public, and no choice; and as these are
+    whole numbers, it is the same on every processor."""
+    counts = answers.norms if answers.outcomes is None else np.concatenate([answers.norms, answers.outcomes])
+    return int.from_bytes(hashlib.sha256(counts.astype("<i8").tobytes()).digest()[:4], "little")

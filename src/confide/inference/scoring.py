@@ -20,10 +20,13 @@ import jax
 import numpy as np
 
 from confide.inference import designs, expected_scores, frames, moments, noise_aware
-from confide.inference.designs import Doubt
+from confide.inference.designs import Doubt, Geometry
 from confide.inference.expected_scores import Rows
 from confide.inference.frames import Frame, expand
 from confide.inference.noise_aware import Told
+from confide.inference.questions import Put, Question, Reply
+from confide.mechanism import query_grid
+from confide.mechanism.query_grid import OnGrid
 from confide.mechanism.scale import REACH
 
 SHARES = {
@@ -36,7 +39,8 @@ MISFIT = 0.1
 DOUBT = 0.3  # of the truth's variance about the mode: the sums themselves tell part of what the moments err by
 COUNTED = 5  # queries that the likelihood looks at
 ROUNDS, ITERATIONS = 3, 4
-VERSION = 3  # of how answers are read, which decides where the next question is asked
+VERSION = 4  # of how answers are read, which decides where the next question is asked
+WAITING = 1e300  # variance of the noise of a sum that was not asked for yet
 NOTHING = 1e200  # variance of the noise where the likelihood is to say nothing
 
 
@@ -55,11 +59,71 @@ def constants() -> tuple[float, ...]:
         ROUNDS,
         ITERATIONS,
         REACH,
+        *query_grid.constants(),
     )
 
 
 variance = jax.jit(expected_scores.variance, static_argnames="family")
 mean_square = jax.jit(expected_scores.mean_square, static_argnames="family")
+
+
+class NoisePlan(NamedTuple):
+    """The noise of all questions, fixed before the first one."""
+
+    multipliers: np.ndarray  # of each sum over the clip
+    information_multipliers: np.ndarray  # of both matrices over their bound
+
+
+def scores_mu(multipliers: np.ndarray) -> float:
+    """What one record may reveal by all sums of scores, in Gaussian differential privacy; of one that comes or goes."""
+    return float(np.sqrt(np.sum(np.asarray(multipliers) ** -2.0)))
+
+
+class Replies(NamedTuple):
+    """What was asked and answered after the scale was bought."""
+
+    first: Reply
+    sums: list[Reply]
+    last: Reply
+
+
+def ask_questions(here: Frame, plan: NoisePlan, put: Put) -> Replies:
+    """All questions in their order: the information, the sums, and the information.
+
+    Each question follows from the replies before it and from public numbers alone. A run puts them to its records, and
+    `confide verify` to the replies that the run stored (`inference.replay`): both ask the same.
+    """
+    bound, size = here.information_bound, here.start.size
+    spread = query_grid.round_up(bound * plan.information_multipliers)
+    start = np.eye(size // here.outputs) / here.clip
+    first = put(Question("information", 0, here.start, start, bound, float(spread[0])))
+    found = designs.geometry(here, first.noisy, float(spread[0]))
+    place, sums = query_grid.round_to(here.start, 2.0**-query_grid.POSITION_BITS), []
+    for t, multiplier in enumerate(plan.multipliers):
+        grids = (place, found.rounding)
+        sums.append(put(Question("noise", t, place.value, found.root, 1.0, float(multiplier), *grids)))
+        if t == 0 and not np.array_equal(sums[0].root, found.root):  # the run began on another processor
+            found = designs.geometry(here, first.noisy, float(spread[0]), sums[0].root)
+        place = next_position(here, found, plan, sums)
+    grids = (place, found.rounding)
+    last = put(Question("information", 1, place.value, found.root, bound, float(spread[1]), *grids))
+    return Replies(first, sums, last)
+
+
+def next_position(here: Frame, found: Geometry, plan: NoisePlan, sums: list[Reply]) -> OnGrid:
+    """The mode of what is known so far, on the grid of positions."""
+    steps, done = len(plan.multipliers), len(sums)
+    wide = expand(found.root, here.start.size)
+    positions, noisy = np.zeros((steps, len(wide))), np.zeros((steps, len(wide)))
+    positions[:done] = np.linalg.solve(wide, np.stack([reply.position for reply in sums]).T).T
+    noisy[:done] = [reply.noisy for reply in sums]
+    waiting = np.where(np.arange(steps) < done, np.square(plan.multipliers), WAITING)
+    doubts = [designs.first_doubt(here, found, positions[done - 1])]
+    answers = Answers(positions, noisy, waiting)
+    _, middle, spread = locate(here, found.root, found.rows, answers, positions[done - 1], doubts)
+    inverse = np.linalg.inv(wide)
+    precision = inverse.T @ np.linalg.inv(spread) @ inverse
+    return query_grid.round_position(wide @ middle, query_grid.conditional_deviations(precision))
 
 
 class Answers(NamedTuple):

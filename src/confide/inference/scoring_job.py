@@ -13,35 +13,56 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from confide.inference import checkpoints, designs, frames, scoring
+from confide.inference import checkpoints, frames, scoring
 from confide.inference.checkpoints import Checkpoint
-from confide.inference.designs import Geometry
 from confide.inference.frames import Frame
 from confide.inference.loop import use_compilation_cache
-from confide.inference.questions import NOTHING_TOLD, Answer, Question, Questions, Table, compile_questions
+from confide.inference.questions import NOTHING_TOLD, Answer, Question, Questions, Reply, Table, compile_questions
 from confide.inference.release import Release
-from confide.inference.release_terms import draws_key
 from confide.inference.row_spaces import RowSpace, row_space
-from confide.inference.scoring import Answers
+from confide.inference.scoring import NoisePlan
 from confide.mechanism import noise
 from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Rounding
 from confide.mechanism.oracle import Observations
-from confide.mechanism.scale import Scale, ScaleRelease
+from confide.mechanism.scale import ScaleAnswers, ScaleRelease
 from confide.models.family import Family
 from confide.models.inputs import Records, as_records
 from confide.models.model import Model
 
 
 class State(NamedTuple):
-    """What was answered so far; the rest is zeros."""
+    """What was asked and answered so far; the rest is zeros."""
 
-    scale: np.ndarray  # norm, outcome, and whether they were seen
-    first: np.ndarray
-    positions: np.ndarray
+    norms: np.ndarray  # noisy counts of the scale
+    outcomes: np.ndarray  # the same
+    finer: np.ndarray  # its noisy sum
+    informations: np.ndarray  # the first and the last
+    positions: np.ndarray  # of the sums, and of the last information
+    root: np.ndarray
     sums: np.ndarray
-    last: np.ndarray
     statistics: np.ndarray = NOTHING_TOLD  # of canaries, over the sums so far
+
+    def scale(self, counts: bool) -> ScaleAnswers:
+        return ScaleAnswers(self.norms, float(self.finer[0]), self.outcomes if counts else None)
+
+    def reply(self, question: Question) -> Reply:
+        """The reply to a question that was answered."""
+        if question.kind == "noise":
+            return Reply(self.positions[question.number], self.root, self.sums[question.number])
+        noisy = self.informations[question.number]
+        if question.number == 0:
+            return Reply(question.position, question.root, noisy)
+        return Reply(self.positions[-1], self.root, noisy)
+
+    def store(self, question: Question, answer: Answer) -> State:
+        """With one more answer."""
+        last = question.kind == "information"
+        if not (last and question.number == 0):
+            self.positions[-1 if last else question.number] = question.position
+            self.root[:] = question.root
+        (self.informations if last else self.sums)[question.number] = answer.noisy
+        return self._replace(statistics=answer.statistics)
 
 
 @dataclass(kw_only=True)
@@ -57,7 +78,6 @@ class ScoringJob:
     prior: str  # of `release.PRIORS`, or another, and then
     log_prior: Callable[[jax.Array], jax.Array] | None  # what it is
     scale: ScaleRelease
-    mu: float  # what one record may reveal by its scores
     multipliers: np.ndarray  # noise of each sum over the clip
     information_multipliers: np.ndarray
     rounding: Rounding
@@ -94,6 +114,10 @@ class ScoringJob:
         """What canaries are told by: the noise of every sum over the clip, and how likely each is in it."""
         return self.multipliers, 1.0
 
+    @property
+    def noise(self) -> NoisePlan:
+        return NoisePlan(self.multipliers, self.information_multipliers)
+
     def digest(self) -> str:
         told = (self.scale, self.multipliers.tolist(), self.draws, scoring.constants())
         told = (*told, self.categories) if self.categories else told
@@ -101,9 +125,9 @@ class ScoringJob:
 
     def first_state(self) -> list[np.ndarray]:
         rows = self.rows if self.space is None else self.space.size
-        square, several = (rows, rows), (self.steps, self.size // self.rows * rows)
-        told = () if self.planted is None else (np.zeros((4, self.planted.count)),)
-        return [np.zeros(3), np.zeros(square), np.zeros(several), np.zeros(several), np.zeros(square), *told]
+        several = (self.steps, self.size // self.rows * rows)
+        shapes = [*self.scale.bins, 1, (2, rows, rows), (self.steps + 1, several[1]), (rows, rows), several]
+        return [np.zeros(shape) for shape in [*shapes, *([(4, self.planted.count)] if self.planted else [])]]
 
     def execute(
         self,
@@ -124,30 +148,35 @@ class ScoringJob:
 
         def keep(number: int, state: State) -> None:
             if checkpoint is not None and resumed is not None:
-                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=list(state)))
+                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=list(state)[: len(resumed.arrays)]))
             if report is not None:
                 report(min(max(number - 2, 0), self.steps))
 
         if done == 0:
-            found = self.scale.release(records, noise.separate(key, "scale"))
-            state, done = state._replace(scale=np.array(found, np.float64)), 1
+            answers = self.scale.ask(records, noise.separate(key, "scale"))
+            state.norms[:], state.finer[0] = answers.norms, answers.finer
+            if answers.outcomes is not None:
+                state.outcomes[:] = answers.outcomes
+            done = 1
             keep(done, state)
-        here = self._frame(Scale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2])))
+        here = self.frame(state.scale(self.scale.counts))
         with jax.enable_x64(True):
             questions = compile_questions(
                 self.model, self.unravel, here, self.size, self.rounding, records, self.planted
             )
             state = self.ask(questions, questions.prepare(records, whole), key, state, done, keep)
-        self.release = self._told(here, state)
+        self.release = self.make_release(state)
         if self.planted is not None:
             self.observations = Observations(None, None, state.statistics[None])
         return self.release.draw(self.draws, self.log_prior).astype(np.float32)[None]
 
-    def _frame(self, scale: Scale) -> Frame:
+    def frame(self, answers: ScaleAnswers) -> Frame:
+        """What follows from the noisy outcomes of the scale."""
+        scale, mu = self.scale.read(answers, self.number), scoring.scores_mu(self.multipliers)
         settings = self.model.settings or {}
         prior_scale = float(settings.get("prior_scale", 1.0))
         prior, shape = (prior_scale, self.prior == "wide_intercept"), (self.rows, self.size)
-        return frames.frame(self.family, self.number, shape, self.constant, prior, scale, self.mu, self.space)
+        return frames.frame(self.family, self.number, shape, self.constant, prior, scale, mu, self.space)
 
     def ask(
         self,
@@ -158,70 +187,37 @@ class ScoringJob:
         done: int,
         keep: Callable[[int, State], None],
     ) -> State:
-        """The questions that are left, in their order: the information, the sums, and the information."""
-        here = questions.frame
-        spread = here.information_bound * self.information_multipliers
+        """The questions that are left, put to the records; those before have their stored answers."""
+        number = 1
 
-        def information(number: int, position: np.ndarray, root: np.ndarray) -> np.ndarray:
-            asked = Question("information", number, position, root, here.information_bound, spread[number])
-            return self._ask(questions, table, asked, key, NOTHING_TOLD).noisy
+        def put(question: Question) -> Reply:
+            nonlocal state, number
+            number += 1
+            if number > done:
+                state = state.store(question, questions.ask(table, question, key, state.statistics))
+                keep(number, state)
+            return state.reply(question)
 
-        if done == 1:
-            state = state._replace(first=information(0, here.start, np.eye(len(state.first)) / here.clip))
-            keep(2, state)
-        found = designs.geometry(here, state.first, spread[0])
-        wide = frames.expand(found.root, here.start.size)
-        for t in range(max(done - 2, 0), self.steps):
-            position = self._next(here, found, state, t)
-            asked = Question("noise", t, wide @ position, found.root, 1.0, self.multipliers[t])
-            state.sums[t], statistics = self._ask(questions, table, asked, key, state.statistics)
-            state.positions[t] = position
-            state = state._replace(statistics=statistics)
-            keep(t + 3, state)
-        if done < self.steps + 3:
-            end = wide @ self._next(here, found, state, self.steps)
-            state = state._replace(last=information(1, end, found.root))
-            keep(self.steps + 3, state)
+        scoring.ask_questions(questions.frame, self.noise, put)
         return state
 
-    def _ask(self, questions: Questions, table: Table, asked: Question, key: Any, statistics: np.ndarray) -> Answer:
-        """A question in coordinates of the rows' space."""
-        if (space := self.space) is None:
-            return questions.ask(table, asked, key, statistics)
-        asked = asked._replace(position=space.lift(asked.position), root=space.see(asked.root))
-        noisy, statistics = questions.ask(table, asked, key, statistics)
-        return Answer(space.reduce_matrix(noisy) if noisy.ndim == 2 else space.reduce_sum(noisy), statistics)
-
-    def _next(self, here: Frame, found: Geometry, state: State, t: int) -> np.ndarray:
-        if t == 0:
-            return np.linalg.solve(frames.expand(found.root, here.start.size), here.start)
-        waiting = np.where(np.arange(self.steps) < t, np.square(self.multipliers), 1e300)
-        answers = Answers(state.positions, state.sums, waiting)
-        doubts = [designs.first_doubt(here, found, state.positions[t - 1])]
-        return scoring.locate(here, found.root, found.rows, answers, state.positions[t - 1], doubts)[1]
-
-    def _told(self, here: Frame, state: State) -> Release:
-        spread = here.information_bound * self.information_multipliers
-        found = designs.geometry(here, state.first, spread[0])
+    def make_release(self, state: State) -> Release:
         return Release(
             family={"word": self.family.word, **self.family.parameters},
             records=self.number,
-            constant=here.constant,
-            prior_scale=here.prior_scale,
-            norm=here.norm,
-            clip=here.clip,
-            typical=here.typical,
-            seen=here.seen,
-            start=here.start,
-            first_information=state.first,
-            last_information=state.last,
-            information_noise=(float(spread[0]), float(spread[1])),
-            positions=state.positions @ frames.expand(found.root, here.start.size),
-            sums=state.sums,
-            noise=self.multipliers,
-            key=draws_key(state.sums),
-            prior=self.prior,
-            width=self.rows,
+            constant=self.constant,
             categories=self.categories,
-            place=self.constant,
+            width=self.rows,
+            prior=self.prior,
+            prior_scale=float((self.model.settings or {}).get("prior_scale", 1.0)),
+            scale=self.scale,
+            noise=self.multipliers,
+            information_multipliers=self.information_multipliers,
+            answers=state.scale(self.scale.counts),
+            first_information=state.informations[0],
+            last_information=state.informations[1],
+            sums=state.sums,
+            root=state.root,
+            positions=state.positions[:-1],
+            last_position=state.positions[-1],
         )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.mechanism import noise
-from confide.mechanism.scale import FAR, SEEN, STANDS_OUT, ScaleRelease
+from confide.mechanism.scale import FAR, SEEN, STANDS_OUT, ScaleAnswers, ScaleRelease
 from confide.models.inputs import Records
 from confide.privacy import events
 from confide.privacy.events import Event
@@ -41,11 +41,22 @@ class LinearScaleRelease:
         return self.rows.to_json()
 
     def release(self, records: Records, source: Any) -> LinearScale:
-        found = self.rows.release(records, noise.separate(source, "rows"))
-        noisy = self.count_outcomes(records.arrays[1][records.present], source)
+        return self.read(self.ask(records, source), records.number)
+
+    def ask(self, records: Records, source: Any) -> ScaleAnswers:
+        """The noisy outcomes."""
+        answers = self.rows.ask(records, noise.separate(source, "rows"))
+        return answers._replace(outcomes=self.count_outcomes(records.arrays[1][records.present], source))
+
+    def read(self, answers: ScaleAnswers, number: int) -> LinearScale:
+        """The scale that noisy outcomes tell, for a declared number of records."""
+        noisy = answers.outcomes
+        if noisy is None or noisy.size != 4 * FAR:
+            raise ValueError("the noisy counts of its scale do not fit the histograms that were priced")
+        usual = self.rows.read(answers._replace(outcomes=None), number)
         least = max(STANDS_OUT * self.rows.noise, 0.02 * float(np.max(noisy)))
-        seen = found.seen and bool(np.max(noisy) > SEEN * self.rows.noise)
-        return LinearScale(found.norm, _within(np.where(noisy >= least, noisy, 0.0)), seen)
+        seen = usual.seen and bool(np.max(noisy) > SEEN * self.rows.noise)
+        return LinearScale(usual.norm, _within(np.where(noisy >= least, noisy, 0.0)), seen)
 
     def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
         """How many outcomes are in every bin, with noise."""

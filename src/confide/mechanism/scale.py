@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.mechanism import noise
+from confide.mechanism import noise, query_grid
 from confide.models.family import Family
 from confide.models.inputs import Records
 from confide.privacy import events
@@ -46,6 +46,29 @@ class Scale(NamedTuple):
     seen: bool = True  # whether it stands out of the noise, or is no more than a guess
 
 
+class ScaleAnswers(NamedTuple):
+    """The noisy outcomes that the scale follows from: all that is released of it."""
+
+    norms: np.ndarray  # noisy counts of rows by their norm
+    finer: float | None = None  # noisy sum of octaves above the usual norm
+    outcomes: np.ndarray | None = None  # noisy counts of outcomes by their size
+
+    def to_json(self) -> dict[str, Any]:
+        outcomes = None if self.outcomes is None else self.outcomes.astype(int).tolist()
+        return {"norms": self.norms.astype(int).tolist(), "finer": self.finer, "outcomes": outcomes}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> ScaleAnswers:
+        norms, outcomes = (
+            None if record[name] is None else np.array(record[name], np.float64) for name in ("norms", "outcomes")
+        )
+        finer = None if record["finer"] is None else float(record["finer"])
+        known = [each for each in (norms, outcomes, finer) if each is not None]
+        if norms is None or not all(np.all(np.isfinite(each)) and np.ndim(each) < 2 for each in known):
+            raise ValueError("the noisy counts of its scale are no numbers")
+        return cls(norms, finer, outcomes)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScaleRelease:
     """What is bought: one histogram or two, with noise of this standard deviation on every count."""
@@ -69,23 +92,44 @@ class ScaleRelease:
 
     def release(self, records: Records, source: Any) -> Scale:
         """From the records that are there."""
-        x, present = records.arrays[0], records.present
-        size, most = self.bins[0], self.longest
-        octaves = self.octaves(x)[present]
-        noisy = self.count_norms(octaves, source)
-        centres = most * 2.0 ** (-(np.arange(size) + 0.5) / 2)
-        norm = _mean(noisy, np.log(centres), STANDS_OUT * self.noise)
-        seen = bool(np.max(noisy) > SEEN * self.noise)
-        if self.finer:
-            norm += math.log(2) * float(self.sum_norms(octaves, norm, source)[0]) / records.number
+        return self.read(self.ask(records, source), records.number)
+
+    def ask(self, records: Records, source: Any) -> ScaleAnswers:
+        """The noisy outcomes. The sum is asked for about the norm that the counts of norms tell."""
+        octaves = self.octaves(records.arrays[0])[records.present]
+        norms = self.count_norms(octaves, source)
+        finer = float(self.sum_norms(octaves, self.log_norm(norms), source)[0]) if self.finer else None
         if not self.counts:
-            return Scale(math.exp(norm), seen=seen)
-        noisy = self.count_outcomes(records.arrays[1][present], source)
+            return ScaleAnswers(norms, finer)
+        return ScaleAnswers(norms, finer, self.count_outcomes(records.arrays[1][records.present], source))
+
+    def read(self, answers: ScaleAnswers, number: int) -> Scale:
+        """The scale that noisy outcomes tell, for a declared number of records."""
+        self.check(answers)
+        norm, least = self.log_norm(answers.norms), SEEN * self.noise
+        seen = bool(np.max(answers.norms) > least)
+        if answers.finer is not None:
+            norm += math.log(2) * answers.finer / number
+        norm = self.longest * query_grid.round_scale(math.exp(norm) / self.longest)
+        if answers.outcomes is None:
+            return Scale(norm, seen=seen)
         middles = np.concatenate(
             [[0.0], 1.5 * 2.0 ** np.arange(self.bins[1] - 1) - 0.5]
         )  # of 0, 1, 2 and 3, 4 to 7, ...
-        seen = seen and bool(np.max(noisy) > SEEN * self.noise)
-        return Scale(math.exp(norm), _mean(noisy, middles, STANDS_OUT * self.noise), seen)
+        outcome = query_grid.round_scale(_mean(answers.outcomes, middles, STANDS_OUT * self.noise))
+        return Scale(norm, outcome, seen and bool(np.max(answers.outcomes) > least))
+
+    def check(self, answers: ScaleAnswers) -> None:
+        """Refuse outcomes that this release cannot have."""
+        outcomes = 0 if answers.outcomes is None else answers.outcomes.size
+        wanted = (self.bins[0], self.bins[1] if self.counts else 0, self.finer)
+        if (answers.norms.size, outcomes, answers.finer is not None) != wanted:
+            raise ValueError("the noisy counts of its scale do not fit the histograms that were priced")
+
+    def log_norm(self, norms: np.ndarray) -> float:
+        """The logarithm of the usual norm that noisy counts tell: octaves from the longest in steps of 2^-30."""
+        octaves = _mean(norms, -(np.arange(self.bins[0]) + 0.5) / 2, STANDS_OUT * self.noise)
+        return math.log(self.longest) + math.log(2) * float(query_grid.round_to(octaves, 2.0**-30).value)
 
     @property
     def longest(self) -> float:

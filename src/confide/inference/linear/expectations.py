@@ -29,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy import special
 
+from confide.mechanism import query_grid
 from confide.mechanism.linear_sums import SHARE_OF_SCALE, Cuts, mean_square
 
 Array = Any  # of JAX, or of NumPy
@@ -77,4 +78,4 @@ def choose_cuts(number: int, size: int, mu: float) -> Cuts:
     spread = fourth - square**2
     bound = np.maximum(square, k**2 - square)
     other = slope**2 / (spread + ratio * (1 + tau**-2.0) * bound**2)
-    return Cuts(float(k[np.argmax(best)]), float(k[np.argmax(other)]))
+    return Cuts(*(query_grid.round_scale(float(k[np.argmax(each)])) for each in (best, other)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,31 +15,50 @@ from confide.inference import checkpoints
 from confide.inference.checkpoints import Checkpoint
 from confide.inference.linear import questions
 from confide.inference.linear.asking import LinearQuestions, LinearTable
-from confide.inference.linear.questions import Answers, Frame, Geometry
+from confide.inference.linear.questions import Frame, NoisePlan
 from confide.inference.linear.release import FORMAT, LinearRelease
 from confide.inference.loop import use_compilation_cache
-from confide.inference.questions import NOTHING_TOLD, Question
-from confide.inference.release_terms import draws_key
+from confide.inference.questions import NOTHING_TOLD, Answer, Question, Reply
 from confide.mechanism import noise
 from confide.mechanism.canaries import Planted
-from confide.mechanism.linear_scale import LinearScale, LinearScaleRelease
+from confide.mechanism.linear_scale import LinearScaleRelease
 from confide.mechanism.linear_sums import Cuts
 from confide.mechanism.oracle import Observations
+from confide.mechanism.scale import FAR, ScaleAnswers
 from confide.models.inputs import Records, as_records
-
-LEAST = 1e-4  # residual scale to begin with, over what coefficients from their prior spread outcomes by
 
 
 class State(NamedTuple):
-    """What was answered so far; the rest is zeros."""
+    """What was asked and answered so far; the rest is zeros."""
 
-    scale: np.ndarray  # norm, outcome, and whether they were seen
-    first: np.ndarray
-    positions: np.ndarray  # with the log of the noise scale
+    norms: np.ndarray  # noisy counts of the scale
+    outcomes: np.ndarray  # the same
+    finer: np.ndarray  # its noisy sum
+    informations: np.ndarray  # the first and the last
+    places: np.ndarray  # of the sums: coefficients, and the noise scale
+    root: np.ndarray
     sums: np.ndarray
-    modes: np.ndarray  # log of the noise scale that was likeliest there
-    last: np.ndarray
     statistics: np.ndarray = NOTHING_TOLD  # of canaries, over the sums so far
+
+    @property
+    def scale(self) -> ScaleAnswers:
+        return ScaleAnswers(self.norms, float(self.finer[0]), self.outcomes)
+
+    def reply(self, question: Question) -> Reply:
+        """The reply to a question that was answered."""
+        if question.kind == "noise":
+            return Reply(self.places[question.number], self.root, self.sums[question.number])
+        root = self.root if question.number else question.root
+        return Reply(question.position, root, self.informations[question.number])
+
+    def store(self, question: Question, answer: Answer) -> State:
+        """With one more answer."""
+        if question.kind == "information":
+            self.informations[question.number] = answer.noisy
+        else:
+            self.places[question.number], self.root[:] = question.position, question.root
+            self.sums[question.number] = answer.noisy
+        return self._replace(statistics=answer.statistics)
 
 
 @dataclass(kw_only=True)
@@ -86,8 +104,8 @@ class LinearScoringJob:
 
     def first_state(self) -> list[np.ndarray]:
         square, several = (self.size, self.size), (self.steps, self.size + 1)
-        told = () if self.planted is None else ((4, self.planted.count),)
-        return [np.zeros(shape) for shape in (3, square, several, several, self.steps, square, *told)]
+        shapes = [self.scale.rows.bins[0], 4 * FAR, 1, (2, *square), several, square, several]
+        return [np.zeros(shape) for shape in [*shapes, *([(4, self.planted.count)] if self.planted else [])]]
 
     def execute(
         self,
@@ -115,16 +133,16 @@ class LinearScoringJob:
                 report(min(max(number - 2, 0), self.steps))
 
         if done == 0:
-            found = self.scale.release(table.records, noise.separate(key, "scale"))
-            state, done = state._replace(scale=np.array(found, np.float64)), 1
+            answers = self.scale.ask(table.records, noise.separate(key, "scale"))
+            assert answers.outcomes is not None
+            state.norms[:], state.outcomes[:], state.finer[0] = answers.norms, answers.outcomes, answers.finer
+            done = 1
             keep(done, state)
-        scale = LinearScale(float(state.scale[0]), float(state.scale[1]), bool(state.scale[2]))
-        least = LEAST * self.prior_scale * scale.norm
-        scale = scale._replace(outcome=max(scale.outcome, least))
-        here = Frame(self.number, self.constant, self.prior_scale, *scale, self.cuts)
+        scale = self.scale.read(state.scale, self.number)
+        here = questions.frame(self.number, self.constant, self.prior_scale, scale, self.cuts)
         with jax.enable_x64(True):
             state = self.ask(self.questions(here), table, key, state, done, keep)
-        self.release = self._told(here, state)
+        self.release = self.make_release(state)
         if self.planted is not None:
             self.observations = Observations(None, None, state.statistics[None])
         drawn = self.release.make(self.draws, self.log_prior)
@@ -132,9 +150,8 @@ class LinearScoringJob:
         return drawn.parameters
 
     @property
-    def spread(self) -> np.ndarray:
-        """Standard deviations of the noise in both informations."""
-        return self.cuts.information_bound * self.information_multipliers
+    def noise(self) -> NoisePlan:
+        return NoisePlan(self.multipliers, self.information_multipliers)
 
     def questions(self, here: Frame) -> LinearQuestions:
         replaced = self.planted is not None and self.planted.replaced
@@ -149,59 +166,34 @@ class LinearScoringJob:
         done: int,
         keep: Callable[[int, State], None],
     ) -> State:
-        """The questions that are left, in their order: the information, the sums, and the information."""
-        here, nowhere, bounds = asker.frame, np.zeros(0), (self.cuts.bound, self.cuts.information_bound)
+        """The questions that are left, put to the records; those before have their stored answers."""
+        number = 1
 
-        def information(number: int, root: np.ndarray) -> np.ndarray:
-            asked = Question("information", number, nowhere, root, bounds[1], float(self.spread[number]))
-            return asker.ask(table, asked, key).noisy
+        def put(question: Question) -> Reply:
+            nonlocal state, number
+            number += 1
+            if number > done:
+                state = state.store(question, asker.ask(table, question, key, state.statistics))
+                keep(number, state)
+            return state.reply(question)
 
-        if done == 1:
-            state = state._replace(first=information(0, np.eye(self.size) / here.norm))
-            keep(2, state)
-        found = questions.geometry(here, state.first, float(self.spread[0]))
-        for t in range(max(done - 2, 0), self.steps):
-            state.positions[t], state.modes[t] = self._next(here, found, state, t)
-            place = np.append(found.root @ state.positions[t, :-1], math.exp(state.positions[t, -1]))
-            asked = Question("noise", t, place, found.root, bounds[0], float(bounds[0] * self.multipliers[t]))
-            state.sums[t], statistics = asker.ask(table, asked, key, state.statistics)
-            state = state._replace(statistics=statistics)
-            keep(t + 3, state)
-        if done < self.steps + 3:
-            state = state._replace(last=information(1, found.root))
-            keep(self.steps + 3, state)
+        questions.ask_questions(asker.frame, self.noise, self.size, put)
         return state
 
-    def _next(self, here: Frame, found: Geometry, state: State, t: int) -> tuple[np.ndarray, float]:
-        """Where sums are asked for next, and the log of the noise scale that is likeliest."""
-        begin = math.log(here.outcome)
-        if t == 0:
-            return np.append(np.zeros(self.size), begin), begin
-        deviations = self.cuts.bound * self.multipliers
-        waiting = np.where(np.arange(self.steps) < t, np.square(deviations), questions.WAITING)
-        rows = questions.rows_of(here, found.root, found.second)
-        middle = np.append(state.positions[t - 1, :-1], state.modes[t - 1])
-        answers = Answers(state.positions, state.sums, waiting)
-        _, middle, precision = questions.locate(here, found.root, rows, answers, middle, found.doubt)
-        return np.append(middle[:-1], questions.residual_scale(here, rows, middle, precision)), float(middle[-1])
-
-    def _told(self, here: Frame, state: State) -> LinearRelease:
-        found = questions.geometry(here, state.first, float(self.spread[0]))
+    def make_release(self, state: State) -> LinearRelease:
         return LinearRelease(
             records=self.number,
-            constant=here.constant,
-            prior_scale=here.prior_scale,
-            norm=here.norm,
-            outcome=here.outcome,
-            seen=here.seen,
-            cuts=(self.cuts.score, self.cuts.square),
-            first_information=state.first,
-            last_information=state.last,
-            information_noise=(float(self.spread[0]), float(self.spread[1])),
-            positions=state.positions[:, :-1] @ found.root,
-            scales=np.exp(state.positions[:, -1]),
-            sums=state.sums,
-            noise=self.cuts.bound * self.multipliers,
-            key=draws_key(state.sums),
+            constant=self.constant,
             prior=self.prior,
+            prior_scale=self.prior_scale,
+            cuts=self.cuts,
+            scale=self.scale.rows,
+            noise_multipliers=self.multipliers,
+            information_multipliers=self.information_multipliers,
+            answers=state.scale,
+            first_information=state.informations[0],
+            last_information=state.informations[1],
+            sums=state.sums,
+            root=state.root,
+            places=state.places,
         )

@@ -21,7 +21,11 @@ from confide.inference import designs, moments
 from confide.inference.designs import Doubt
 from confide.inference.linear import likelihood
 from confide.inference.linear.likelihood import Rows, Told
+from confide.inference.questions import Put, Question, Reply
+from confide.mechanism import query_grid
+from confide.mechanism.linear_scale import LinearScale
 from confide.mechanism.linear_sums import REACH, SHARE_OF_SCALE, Cuts, mean_square
+from confide.mechanism.query_grid import OnGrid
 from confide.models.families import Gaussian
 
 SHARES = {"start": 0.08, "steps": 0.82, "end": 0.10}  # of what the scale leaves of the square of mu
@@ -29,6 +33,8 @@ STEPS, GROWTH = 8, 2.2
 MISFIT, DOUBT = 0.1, 0.3  # as `inference.scoring` has them
 FLOOR = 0.05  # eigenvalue of the second moments below which a direction is whitened no further, over their mean
 ITERATIONS = 12
+VERSION = 2  # of how answers are read, which decides where the next question is asked
+LEAST = 1e-4  # residual scale to begin with, over what coefficients from their prior spread outcomes by
 NOTHING = 1e200  # variance of the noise where the likelihood is to say nothing
 FURTHEST = 30.0  # logs of a noise scale from its prior: in single precision no outcome tells of less
 WAITING = 1e250  # the same, of a sum that was not asked for yet
@@ -36,7 +42,8 @@ WAITING = 1e250  # the same, of a sum that was not asked for yet
 
 def constants() -> tuple[float, ...]:
     """Whatever decides what is asked, beside the plan: a run that was begun with others is not gone on with."""
-    return (*SHARES.values(), STEPS, GROWTH, MISFIT, DOUBT, FLOOR, FURTHEST, ITERATIONS, REACH, SHARE_OF_SCALE)
+    own = (*SHARES.values(), STEPS, GROWTH, MISFIT, DOUBT, FLOOR, FURTHEST, ITERATIONS, REACH, SHARE_OF_SCALE)
+    return (VERSION, *own, *query_grid.constants())
 
 
 class Frame(NamedTuple):
@@ -56,10 +63,17 @@ class Frame(NamedTuple):
         return self.prior_scale * self.norm
 
 
+def frame(number: int, constant: int | None, prior_scale: float, scale: LinearScale, cuts: Cuts) -> Frame:
+    """At the scale that was bought."""
+    outcome = query_grid.round_scale(max(scale.outcome, LEAST * prior_scale * scale.norm))
+    return Frame(number, constant, prior_scale, scale.norm, outcome, scale.seen, cuts)
+
+
 class Geometry(NamedTuple):
     """What the first information tells."""
 
-    root: np.ndarray  # A, symmetric
+    root: np.ndarray  # A, symmetric, on its grid
+    rounding: OnGrid  # of the root
     second: np.ndarray  # moments of rows
     doubt: Doubt  # what is left open of them
 
@@ -78,18 +92,90 @@ def growing(steps: int) -> np.ndarray:
     return shares / shares.sum()
 
 
-def geometry(here: Frame, noisy: np.ndarray, deviation: float) -> Geometry:
-    """From the information of rows over their usual norm, and the standard deviation of its noise."""
+class NoisePlan(NamedTuple):
+    """The noise of all questions, fixed before the first one."""
+
+    multipliers: np.ndarray  # of each sum over the bound of a record
+    information_multipliers: np.ndarray  # the same of both matrices
+
+    def deviations(self, cuts: Cuts) -> np.ndarray:
+        """Of every sum."""
+        return query_grid.round_up(cuts.bound * self.multipliers)
+
+    def information_deviations(self, cuts: Cuts) -> np.ndarray:
+        return query_grid.round_up(cuts.information_bound * self.information_multipliers)
+
+
+class Replies(NamedTuple):
+    """What was asked and answered after the scale was bought."""
+
+    first: Reply
+    sums: list[Reply]
+    last: Reply
+
+
+def ask_questions(here: Frame, plan: NoisePlan, size: int, put: Put) -> Replies:
+    """All questions in their order: the information, the sums, and the information.
+
+    Each question follows from the replies before it and from public numbers alone. A run puts them to its records, and
+    `confide verify` to the replies that the run stored (`inference.replay`): both ask the same.
+    """
+    nowhere, bounds = np.zeros(0), (here.cuts.bound, here.cuts.information_bound)
+    deviations, spread = plan.deviations(here.cuts), plan.information_deviations(here.cuts)
+    first = put(Question("information", 0, nowhere, np.eye(size) / here.norm, bounds[1], float(spread[0])))
+    found = geometry(here, first.noisy, float(spread[0]))
+    place = query_grid.round_to(np.append(np.zeros(size), here.outcome), np.append(np.ones(size), here.outcome))
+    likely, sums = math.log(here.outcome), []
+    for t, deviation in enumerate(deviations):
+        grids = (place, found.rounding)
+        sums.append(put(Question("noise", t, place.value, found.root, bounds[0], float(deviation), *grids)))
+        if t == 0 and not np.array_equal(sums[0].root, found.root):  # the run began on another processor
+            found = geometry(here, first.noisy, float(spread[0]), sums[0].root)
+        if t + 1 < len(deviations):
+            place, likely = next_place(here, found, plan, sums, likely)
+    last = put(Question("information", 1, nowhere, found.root, bounds[1], float(spread[1]), None, found.rounding))
+    return Replies(first, sums, last)
+
+
+def next_place(here: Frame, found: Geometry, plan: NoisePlan, sums: list[Reply], likely: float) -> tuple[OnGrid, float]:
+    """Where sums are asked for next, coefficients and noise scale, and the log of the noise scale that is likeliest, in
+    steps of 2^-10; the last one is where the mode is looked for."""
+    steps, done, inverse = len(plan.multipliers), len(sums), np.linalg.inv(found.root)
+    positions, noisy = np.zeros((steps, len(inverse) + 1)), np.zeros((steps, len(inverse) + 1))
+    positions[:done] = whiten(found.root, np.stack([reply.position for reply in sums]))
+    noisy[:done] = [reply.noisy for reply in sums]
+    waiting = np.where(np.arange(steps) < done, np.square(plan.deviations(here.cuts)), WAITING)
+    rows = rows_of(here, found.root, found.second)
+    answers, begin = Answers(positions, noisy, waiting), np.append(positions[done - 1, :-1], likely)
+    _, middle, precision = locate(here, found.root, rows, answers, begin, found.doubt)
+    scale = math.exp(residual_scale(here, rows, middle, precision))
+    inner = inverse.T @ precision[:-1, :-1] @ inverse
+    deviations = np.append(
+        query_grid.conditional_deviations(inner), scale * min(query_grid.conditional_deviations(precision)[-1], 1.0)
+    )
+    place = query_grid.round_position(np.append(found.root @ middle[:-1], scale), deviations)
+    return place, float(query_grid.round_to(middle[-1], 2.0**-query_grid.POSITION_BITS).value)
+
+
+def whiten(root: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Positions (A^-1 theta, log sigma) of places (theta, sigma)."""
+    return np.column_stack([np.linalg.solve(root, places[:, :-1].T).T, np.log(places[:, -1])])
+
+
+def geometry(here: Frame, noisy: np.ndarray, deviation: float, root: np.ndarray | None = None) -> Geometry:
+    """From the information of rows over their usual norm, and the standard deviation of its noise. `root` is the one
+    that a run took, on whatever processor; None: it follows from the information."""
     unit = here.number * here.cuts.within / here.norm**2
     variance = (deviation / unit) ** 2
     shrunk = moments.shrink(noisy / unit, variance, here.norm**2, here.constant)
     values, vectors = moments.floor_eigenvalues(shrunk.second, FLOOR)
     raised = values + math.sqrt(float(np.max(np.sum(shrunk.variances, axis=1))))
-    root = moments.rebuild(1 / np.sqrt(raised * np.sum(values / raised)), vectors)
+    rounding = query_grid.round_root(moments.rebuild(1 / np.sqrt(raised * np.sum(values / raised)), vectors))
+    root = rounding.value if root is None else root
     second = moments.shrink_eigenvalues(shrunk.second, shrunk.variances)
     _, basis = moments.decompose(root @ second @ root)
     turned = np.square(basis.T @ root)
-    return Geometry(root, second, Doubt(turned @ shrunk.variances @ turned.T, basis))
+    return Geometry(root, rounding, second, Doubt(turned @ shrunk.variances @ turned.T, basis))
 
 
 def rows_of(here: Frame, root: np.ndarray, second: np.ndarray) -> Rows:

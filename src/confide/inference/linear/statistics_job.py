@@ -12,10 +12,10 @@ import numpy as np
 
 from confide.inference import checkpoints
 from confide.inference.checkpoints import Checkpoint
-from confide.inference.linear.statistics_release import BOUND, OUTCOMES, REACH, StatisticsRelease
-from confide.inference.release_terms import draws_key
+from confide.inference.linear.statistics_release import BOUND, OUTCOMES, REACH, StatisticsRelease, row_bound
 from confide.mechanism import linear_sums, noise
 from confide.mechanism.linear_scale import LinearScaleRelease
+from confide.mechanism.scale import FAR, ScaleAnswers
 from confide.models.inputs import Records, as_records
 
 
@@ -49,7 +49,8 @@ class StatisticsJob:
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def first_state(self) -> list[np.ndarray]:
-        return [np.zeros(3), np.zeros((self.size + 1, self.size + 1))]
+        size = self.size + 1
+        return [np.zeros(shape) for shape in (self.scale.rows.bins[0], 4 * FAR, 1, (size, size))]
 
     def execute(
         self,
@@ -63,22 +64,24 @@ class StatisticsJob:
     ) -> np.ndarray:
         """The draws, (1, draws, parameters)."""
         records = as_records(data)
-        scale, moments = (np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays))
+        state = [np.array(array) for array in (self.first_state() if resumed is None else resumed.arrays)]
         done = 0 if resumed is None else resumed.block
 
         def keep(number: int) -> None:
             if checkpoint is not None and resumed is not None:
-                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=[scale, moments]))
+                checkpoints.write(checkpoint, resumed._replace(block=number, arrays=state))
 
         if done == 0:
-            scale = np.array(self.scale.release(records, noise.separate(key, "scale")), np.float64)
+            found = self.scale.ask(records, noise.separate(key, "scale"))
+            assert found.outcomes is not None
+            state[0][:], state[1][:], state[2][0] = found.norms, found.outcomes, found.finer
             keep(1)
-        norm, outcome, seen = float(scale[0]), float(scale[1]), bool(scale[2])
-        bound = REACH * norm if self.norm_bound is None else min(REACH * norm, self.norm_bound)
-        deviation = BOUND * self.multiplier
+        answers = ScaleAnswers(state[0], float(state[2][0]), state[1])
+        scale, deviation = self.scale.read(answers, self.number), BOUND * self.multiplier
         if done < 2:
-            asked = (bound, OUTCOMES * outcome, deviation, self.secure, noise.separate(key, "moments"))
-            moments = linear_sums.sum_moments(records, self.intercept, *asked)
+            bounds = (row_bound(scale, self.norm_bound), OUTCOMES * scale.outcome)
+            terms = (*bounds, deviation, self.secure, noise.separate(key, "moments"))
+            state[3] = linear_sums.sum_moments(records, self.intercept, *terms)
             keep(2)
         if report is not None:
             report(1)
@@ -86,13 +89,11 @@ class StatisticsJob:
             records=self.number,
             prior_scale=self.prior_scale,
             noise_scale=self.noise_scale,
-            norm=norm,
-            row_bound=bound,
-            outcome_bound=OUTCOMES * outcome,
-            seen=seen,
-            moments=moments,
-            noise=deviation,
-            key=draws_key(moments),
+            norm_bound=self.norm_bound,
+            scale=self.scale.rows,
+            multiplier=self.multiplier,
+            answers=answers,
+            moments=state[3],
         )
         drawn = self.release.make(self.draws)
         self.noise_scales = drawn.noise_scales

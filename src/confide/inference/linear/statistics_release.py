@@ -8,8 +8,9 @@ scale that is not given is weighed over a grid, with the prior of `linear.likeli
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,23 @@ from confide.inference.linear import statistics
 from confide.inference.linear.likelihood import DEGREES
 from confide.inference.linear.statistics import Statistics
 from confide.inference.release_terms import Drawn, Terms, draws_key
+from confide.mechanism.linear_scale import LinearScale, LinearScaleRelease
+from confide.mechanism.scale import ScaleAnswers, ScaleRelease
 from confide.models.families import Gaussian
 from confide.privacy import events
 
-FORMAT = 1
+FORMAT = 2
 REACH = 1.5  # usual norms
 OUTCOMES = 2.5
 BOUND = 2.0  # of a record's matrix in Frobenius norm
 GRID, ROUNDS = 40, 2  # noise scales that are weighed at a time, and how often the grid is made finer
 LEAST = 1e-7  # weight, over the largest, of what is left out then
+
+
+def row_bound(scale: LinearScale, norm_bound: float | None) -> float:
+    """The norm from which on rows count less."""
+    found = REACH * scale.norm
+    return found if norm_bound is None else min(found, norm_bound)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,24 +45,67 @@ class StatisticsRelease:
     records: int  # as declared
     prior_scale: float
     noise_scale: float | None  # None: learnt
-    norm: float
-    row_bound: float
-    outcome_bound: float
-    seen: bool  # whether the scale stands out of its noise
-    moments: np.ndarray
-    noise: float  # standard deviation on the diagonal
-    key: int  # of the draws: public
+    norm_bound: float | None  # of a row with its constant
+    scale: ScaleRelease
+    multiplier: float  # noise over the bound of a record
+    answers: ScaleAnswers  # noisy counts, from which norm and bounds follow
+    moments: np.ndarray  # noisy
 
     prior = "gaussian"
 
+    @cached_property
+    def bought(self) -> LinearScale:
+        return LinearScaleRelease(rows=self.scale).read(self.answers, self.records)
+
+    @property
+    def norm(self) -> float:
+        return self.bought.norm
+
+    @property
+    def seen(self) -> bool:
+        """Whether the scale stands out of its noise."""
+        return self.bought.seen
+
+    @property
+    def row_bound(self) -> float:
+        return row_bound(self.bought, self.norm_bound)
+
+    @property
+    def outcome_bound(self) -> float:
+        return OUTCOMES * self.bought.outcome
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation on the diagonal."""
+        return BOUND * self.multiplier
+
+    @property
+    def key(self) -> int:
+        """Of the draws: public."""
+        return draws_key(self.answers)
+
     def terms(self) -> Terms:
-        noise: dict[type[events.Event], Any] = {events.InformationSums: np.array([self.noise / BOUND])}
-        plan = {"records": self.records, "model": Gaussian.name, "learnt": self.noise_scale is None}
+        noise: dict[type[events.Event], Any] = {
+            events.ScaleHistograms: np.array([self.scale.noise]),
+            events.InformationSums: np.array([self.multiplier]),
+        }
+        plan = {
+            "records": self.records,
+            "model": Gaussian.name,
+            "learnt": self.noise_scale is None,
+            "noise_multiplier": self.multiplier,
+        }
         settings = {"prior_scale": self.prior_scale, "prior": self.prior, "noise_scale": self.noise_scale}
-        return Terms(plan, settings, noise, draws_key(self.moments))
+        return Terms(plan | self.describe(self.scale.to_json()), settings, noise)
+
+    def describe(self, scale: Mapping[str, Any]) -> dict[str, Any]:
+        """What the plan says of the run once it is over."""
+        return {"scale": {**scale, "norm": self.norm, "seen": self.seen}}
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "statistics", "format": FORMAT, **asdict(self), "moments": self.moments.tolist()}
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        record |= {"moments": self.moments.tolist(), "scale": asdict(self.scale), "answers": self.answers.to_json()}
+        return {"kind": "statistics", "format": FORMAT, **record}
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> StatisticsRelease:
@@ -65,8 +117,11 @@ class StatisticsRelease:
             raise ValueError("the moments of its release are no square")
         if not np.all(np.isfinite(moments)):
             raise ValueError("its release holds numbers that are not finite")
-        known: dict[str, Any] = {**fields, "moments": moments}
-        return cls(**known)
+        scale, answers = ScaleRelease(**fields["scale"]), ScaleAnswers.from_json(fields["answers"])
+        known: dict[str, Any] = {**fields, "moments": moments, "scale": scale, "answers": answers}
+        made = cls(**known)
+        made.bought  # noqa: B018
+        return made
 
     @property
     def statistics(self) -> Statistics:

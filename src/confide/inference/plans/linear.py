@@ -25,7 +25,7 @@ from confide.inference.plans.weights import scale_release
 from confide.inference.release import OWN
 from confide.inference.summaries.linear import LinearScoringSummary, MomentsSummary
 from confide.inference.summaries.runs import RunSummary
-from confide.mechanism import noise
+from confide.mechanism import noise, query_grid
 from confide.mechanism.canaries import Planted
 from confide.mechanism.linear_scale import LinearScaleRelease
 from confide.mechanism.linear_sums import entries
@@ -74,9 +74,10 @@ def plan_scoring(
     each, both = steps * questions.growing(questions.STEPS), np.array([start, end])
     change = events.SENSITIVITY[budget.neighbours]
     sums = noise.multiplier_needed(change / bought.left / np.sqrt(each), noise.CONTRIBUTIONS.lost(size + 1))
+    sums = query_grid.round_up(sums)
     rounding = noise.CONTRIBUTIONS if secure else noise.SUMS
     wanted = CHANGE[budget.neighbours] / bought.left / np.sqrt(both)
-    informations = noise.multiplier_needed(wanted, rounding.lost(entries(size)))
+    informations = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(entries(size))))
     event = events.compose(
         bought.scale.event(),
         events.InformationSums(noise_multipliers=tuple(rounding.worth(informations, entries(size)))),
@@ -130,7 +131,8 @@ def plan_statistics(
     size, secure = _check_size(int(flat.size), records, options, MOST_SECURE), options.noise == "secure"
     bought = _buy(model, records, budget)
     rounding, several = noise.CONTRIBUTIONS if secure else noise.SUMS, entries(size + 1)
-    multiplier = noise.multiplier_needed(np.array(CHANGE[budget.neighbours] / bought.left), rounding.lost(several))
+    wanted = np.array(CHANGE[budget.neighbours] / bought.left)
+    multiplier = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(several)))
     worth = (float(rounding.worth(multiplier, several)),)
     event = events.compose(bought.scale.event(), events.InformationSums(noise_multipliers=worth))
     bound = linear.norm_bound
@@ -192,7 +194,9 @@ def _buy(model: Model, records: Records, budget: Budget) -> Bought:
     assert model.linear is not None
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
     rows = scale_release(model.family, model.linear, records.number, mu, budget.neighbours, finer=True)
-    scale = LinearScaleRelease(rows=replace(rows, noise=rows.noise * math.sqrt(1.5)))  # three figures in place of two
+    scale = LinearScaleRelease(
+        rows=replace(rows, noise=float(query_grid.round_up(rows.noise * math.sqrt(1.5))))
+    )  # three figures in place of two
     return Bought(scale, math.sqrt(mu**2 - scale.event().parts(budget.neighbours).squared_mu))
 
 
@@ -210,5 +214,4 @@ def _common(model: Model, sampler: Sampler, job: LinearScoringJob | StatisticsJo
 def _describe(summary: RunSummary, job: LinearScoringJob | StatisticsJob) -> RunSummary:
     """With what is known once the run is over."""
     assert job.release is not None
-    scale = {**summary.to_json()["scale"], "norm": job.release.norm, "seen": job.release.seen}
-    return type(summary).of(summary.to_json() | {"scale": scale})
+    return type(summary).of(summary.to_json() | job.release.describe(summary.to_json()["scale"]))

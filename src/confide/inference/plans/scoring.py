@@ -24,7 +24,7 @@ from confide.inference.release import OWN
 from confide.inference.scoring_job import ScoringJob
 from confide.inference.summaries.runs import RunSummary
 from confide.inference.summaries.scoring import ScoringSummary
-from confide.mechanism import noise
+from confide.mechanism import noise, query_grid
 from confide.mechanism.canaries import Planted
 from confide.mechanism.information import MOST, SEVERAL, entries
 from confide.models.family import Family
@@ -92,9 +92,9 @@ def _plan(
     rounding = noise.CONTRIBUTIONS if secure else noise.SUMS
     each = steps * scoring.growing(scoring.STEPS)
     change, both = events.SENSITIVITY[budget.neighbours], np.array([start, end])
-    sums = noise.multiplier_needed(change / left / np.sqrt(each), rounding.lost(size))
+    sums = query_grid.round_up(noise.multiplier_needed(change / left / np.sqrt(each), rounding.lost(size)))
     wanted = CHANGE[budget.neighbours] / left / np.sqrt(both)
-    informations = noise.multiplier_needed(wanted, rounding.lost(entries(rows)))
+    informations = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(entries(rows))))
     settings = model.settings or {}
     prior = settings.get("prior", OWN)
     job = ScoringJob(
@@ -104,7 +104,6 @@ def _plan(
         prior=prior,
         log_prior=(lambda theta: model.log_prior(unravel(theta))) if prior == OWN else None,
         scale=bought,
-        mu=left / change * math.sqrt(steps),
         multipliers=sums,
         information_multipliers=informations,
         rounding=rounding,
@@ -155,8 +154,7 @@ def _describe(summary: RunSummary, job: ScoringJob) -> RunSummary:
     """With what is known once the run is over."""
     assert isinstance(summary, ScoringSummary)
     assert job.release is not None
-    scale = {**summary.scale, "norm": job.release.norm, "seen": job.release.seen}
-    return ScoringSummary.of(summary.to_json() | {"clip": job.release.clip, "scale": scale})
+    return ScoringSummary.of(summary.to_json() | job.release.describe(summary.scale))
 
 
 def _constant(model: Model, given: int | None) -> int | None:

@@ -29,6 +29,7 @@ import numpy as np
 from confide.inference.options import Options
 from confide.inference.plans.run_setup import RunSetup
 from confide.inference.plans.sizes import Sizes, plan_sizes
+from confide.mechanism import query_grid
 from confide.mechanism.kernel import MechanismParameters
 from confide.mechanism.scale import REACH, Scale, ScaleRelease, typical_information
 from confide.models import convexity
@@ -96,7 +97,7 @@ def scale_release(
     least = SEEN * 10 / n / (mu / events.SENSITIVITY[neighbours])
     share = min(LARGEST_SHARE, max(SHARE, least**2)) / (1 + counts + finer)
     return ScaleRelease(
-        noise=CHANGE[neighbours] / mu / math.sqrt(share),
+        noise=float(query_grid.round_up(CHANGE[neighbours] / mu / math.sqrt(share))),
         intercept=linear.intercept,
         counts=counts,
         norm_bound=bound,

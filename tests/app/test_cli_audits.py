@@ -174,10 +174,15 @@ def test_the_program_is_audited_on_made_up_tables(call, home):
     code, out, err = call("confide audit run --made-up --repetitions 30 --seed 1")
     assert (code, err) == (0, "")
     assert "no real record was read" in " ".join(out.split())
-    assert out.splitlines()[-1] == "run/made-up.json"
-    record = json.loads(Path("run/made-up.json").read_text())
+    assert out.splitlines()[-1] == "run/made-up-1.json"
+    record = json.loads(Path("run/made-up-1.json").read_text())
     assert (record["kind"], record["seed"], record["repetitions"]) == ("made-up", 1, 30)
     assert record["verdict"] == "not refuted"
+    code, out, _ = call("confide audit run --made-up --repetitions 30 --seed 1")
+    assert code == 0
+    assert "Audit 1 of this run had this seed and the same result: this one adds nothing" in " ".join(out.split())
+    assert not Path("run/made-up-2.json").exists()
+    assert "give --confidence 0.999" in call("confide audit run --made-up --confidence 0.9")[2]
     code, out, err = call("confide report run")
     assert code == 0, err
     text = " ".join(Path("run/report.html").read_text().split())
@@ -186,20 +191,33 @@ def test_the_program_is_audited_on_made_up_tables(call, home):
     assert text.count("It cannot see") == 2
     assert "what noise the model&#39;s own parameters got" in text
     assert "Not for publication" not in text
-    Path("run/made-up.json").write_text("{}")
+    Path("run/made-up-1.json").write_text("{}")
     assert "not an audit of this run" in call("confide report run --out other.html")[2]
 
 
 @pytest.mark.long
 def test_a_program_with_half_its_noise_has_exit_code_three(call, home, monkeypatch):
-    sabotage.half_the_noise(monkeypatch)
-    code, out, _ = call("confide audit run --made-up --repetitions 30 --seed 1 --json")
+    """And it keeps it when the program is mended and audited again: all audits of a run are judged together."""
+    assert call("confide audit run --made-up --repetitions 30 --seed 1")[0] == 0
+    with monkeypatch.context() as patch:
+        sabotage.half_the_noise(patch)
+        code, out, _ = call("confide audit run --made-up --repetitions 30 --seed 1 --json")
     record = json.loads(out)
+    assert (code, record["audits"], record["seeds"]) == (3, 2, [1, 1])
+    code, out, _ = call("confide audit run --made-up --repetitions 30 --seed 2")
     assert code == 3
-    assert record["verdict"] == "violation"
+    text = " ".join(out.split())
+    assert "3 audits of this run were made on made-up tables (seeds 1, 1, 2)" in text
+    assert text.count("VIOLATION") == text.count("% confidence") == 1
+    assert [json.loads(Path(f"run/made-up-{k}.json").read_text())["number"] for k in (1, 2, 3)] == [1, 2, 3]
+    assert record["verdict"] in ("claim refuted", "not as priced")
     assert record["tests"]["noise"] < 1e-10
     assert call("confide report run")[0] == 0
-    assert "Do not publish this run" in Path("run/report.html").read_text()
+    page = " ".join(Path("run/report.html").read_text().split())
+    assert "Do not publish this run" in page
+    assert "over all 3 audits of this kind" in page
+    Path("run/made-up-2.json").unlink()
+    assert "lacks made-up-2.json" in call("confide report run --out other.html")[2]
 
 
 def changed(path, old, new, count=-1):

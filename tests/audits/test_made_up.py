@@ -12,7 +12,7 @@ import confide.mechanism.noise
 import confide.privacy.pricing
 import confide.samplers
 from confide import accountants, events
-from confide.audits import gathering, made_up, power, program, rebuilding
+from confide.audits import gathering, power, program, rebuilding, repeated
 from confide.audits.priced import reveals_more
 from confide.audits.program import Told
 from confide.mechanism import exact_rounding
@@ -182,13 +182,14 @@ def test_an_honest_program_is_not_refuted(honest, tmp_path):
     assert Q < found.smallest["presence"] < 1.3 * Q
     assert found.seen > 30  # of 3 rows with a gradient, 16 runs each, 98% of which hold the row once
     assert found.tests.keys() == set(program.MEANINGS) - {"chains"}
-    assert made_up.load(tmp_path, posterior) is None
-    path = made_up.save(found, tmp_path)
-    assert made_up.load(tmp_path, posterior)["tests"] == found.tests
+    assert repeated.load(tmp_path, posterior) == []
+    path = repeated.save(found, tmp_path)
+    assert repeated.load(tmp_path, posterior)[0]["tests"] == found.tests
+    assert repeated.combine(repeated.load(tmp_path, posterior))["sentences"] == list(found.sentences())
     assert "no real record was read" in str(found)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"run": "another"}))
     with pytest.raises(Refused, match="not an audit of this run"):
-        made_up.load(tmp_path, posterior)
+        repeated.load(tmp_path, posterior)
 
 
 def test_the_same_seed_gives_the_same_result(honest):
@@ -230,10 +231,10 @@ def test_sabotaged_programs_are_refuted(name, monkeypatch):
     broken, settings, test, claim = SABOTAGED[name]
     broken(monkeypatch)
     found = audited(fitted(**settings), repetitions=60 if settings.get("steps") else 250)
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests[test] * len(program.MEANINGS) < 1e-3
     assert found.claim_refuted or not claim
-    said = "what was claimed does not hold" if found.claim_refuted else "not the one that was priced"
+    said = "the claim is refuted" if found.claim_refuted else "not the mechanism that was priced"
     assert said in str(found)
 
 
@@ -242,7 +243,7 @@ def test_an_event_with_more_noise_than_the_program_has_is_a_violation(honest):
     priced = confide.privacy.pricing.guarantee(events.gaussian(20.0, Q, STEPS), delta=1e-5)
     found = audited(replace(posterior, guarantee=priced), repetitions=24)
     assert found.tests["priced"] == 0
-    assert found.verdict == "violation"
+    assert found.violated
 
 
 MORE = {

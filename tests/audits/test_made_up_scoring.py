@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import confide
 from confide import Refused, accountants, events, models
 from confide.app.cli import app
-from confide.audits import made_up, made_up_scoring, scoring_questions, scoring_tables, scoring_tests
+from confide.audits import made_up_scoring, repeated, scoring_questions, scoring_tables, scoring_tests
 from confide.audits.scoring_tests import Told
 from confide.mechanism import exact_rounding
 from helpers import sabotage
@@ -101,8 +101,8 @@ def test_what_is_told_of_it(tmp_path):
     posterior = fitted()
     found = audited(posterior)
     assert audited(posterior).tests == found.tests
-    made_up.save(found, tmp_path)
-    assert made_up.load(tmp_path, posterior)["kind"] == "made-up scoring"
+    repeated.save(found, tmp_path)
+    assert repeated.load(tmp_path, posterior)[0]["kind"] == "made-up scoring"
     assert "no real record was read" in str(found)
     assert f"{found.smallest['information']:.3g} (information)" in str(found)
     assert json.loads(json.dumps(found.to_json()))["tests"] == found.tests
@@ -151,11 +151,11 @@ def test_broken_programs_are_refuted(name, how, monkeypatch):
     broken, test = (SABOTAGED | LEARNT)[how]
     broken(monkeypatch)
     found = audited(fitted(name))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests[test] * len(scoring_tests.MEANINGS) < 1e-3
     others = [p for name, p in found.tests.items() if name in scoring_tables.KINDS and name != test]
     assert min(others) == 1
-    assert "not the one that was priced" in str(found) or found.claim_refuted
+    assert "not the mechanism that was priced" in str(found) or found.claim_refuted
 
 
 @pytest.mark.long
@@ -177,7 +177,7 @@ def test_neighbours_are_told_apart_where_the_claim_is_false(neighbours):
     found = audited(replace(posterior, guarantee=claimed))
     assert found.claim_refuted
     assert found.bound > 3 * found.claimed
-    assert "what was claimed does not hold" in str(found)
+    assert "the claim is refuted" in str(found)
 
 
 # The tests by themselves.

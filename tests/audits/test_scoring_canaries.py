@@ -159,7 +159,7 @@ def test_broken_sums_are_a_violation(how, name, monkeypatch):
     broken, test = BROKEN[how]
     broken(monkeypatch)
     found = confide.audit(fitted(name, epsilon=1.0, canaries=400))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests[test] < 1e-6
 
 
@@ -173,5 +173,5 @@ def test_a_sum_that_was_not_priced_is_a_violation(name, neighbours, monkeypatch)
     gaussian = events.gaussian
     monkeypatch.setattr(plans.events, "gaussian", lambda multipliers: gaussian(multipliers[:-2]))
     found = confide.audit(fitted(name, epsilon=8.0, canaries=1500, neighbours=neighbours))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests["pairs"] < 1e-4

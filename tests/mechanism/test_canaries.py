@@ -13,7 +13,7 @@ from scipy import integrate, special, stats
 
 import confide
 import confide.inference.loop
-from confide.audits import mechanism, verdicts
+from confide.audits import claims, mechanism, verdicts
 from confide.audits.scores import Scores
 from confide.inference import plans
 from confide.mechanism import canaries, ghost_norms, noise
@@ -130,7 +130,7 @@ def test_a_network_whose_layers_are_not_clipped_is_a_violation(monkeypatch):
 
     assert audited().verdict == "not refuted"
     monkeypatch.setattr(ghost_norms, "_measure", forgetful("bias", ghost_norms._measure))
-    assert audited().verdict == "violation"
+    assert audited().violated
 
 
 def test_scores_are_log_likelihood_ratios():
@@ -178,14 +178,13 @@ def test_an_honest_run_is_not_refuted_and_hardly_hides():
     assert found.claimed == pytest.approx(4, rel=1e-3)
     assert 1.2 < found.bound < 4
     assert 0.8 < found.general_bound < found.bound
-    assert 2.4 < found.independent_bound < 4.5
     assert "not refuted" in str(found)
     assert found.to_json()["verdict"] == "not refuted"
 
 
 def test_half_the_noise_is_a_violation():
     found = confide.audit(lambda: fitted(sampler=weakened(0.5)))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.bound > found.claimed
     assert max(found.tests[name] for name in ("pairs", "noise")) < 1e-6
     assert found.tests["guesses"] < 0.05
@@ -214,7 +213,7 @@ def test_what_guesses_do_not_see(sampler, sabotage, test, monkeypatch):
     settings = {"steps": 500, "key": 7, "verbose": False, "batch_size": 40, "sampler": sampler}
     model = confide.models.logistic_regression(D, intercept=True)
     found = confide.audit(lambda: confide.fit(model, table(), replace(BUDGET, epsilon=0.5), **settings))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests[test] < 1e-6 < found.tests["guesses"]
 
 
@@ -231,7 +230,7 @@ def test_batches_that_are_not_as_they_should_be(how, test, monkeypatch):
 
     monkeypatch.setattr(noise, "draw_gaps", drawn)
     found = confide.audit(fitted)
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests[test] < 1e-6
 
 
@@ -244,7 +243,7 @@ def test_two_chains_with_one_noise_are_a_violation(monkeypatch):
 
     monkeypatch.setattr(noise, "derive_key", derived)
     found = confide.audit(lambda: fitted(chains=2))
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.tests["chains"] < 1e-6
 
 
@@ -289,7 +288,7 @@ def test_clipping_switched_off_is_a_violation(monkeypatch):
 
     monkeypatch.setattr(ClippedSum, "residual_threshold", uncut)
     found = confide.audit(fitted)
-    assert found.verdict == "violation"
+    assert found.violated
     assert found.bound > found.claimed
 
 
@@ -460,7 +459,7 @@ def test_the_area_of_a_claim():
     event = confide.events.gaussian(1 / 0.8)
     points = confide.accountants.profile(event, "add-remove", "pld").points()
     truth = stats.norm.cdf(0.8 / math.sqrt(2))
-    assert truth <= verdicts.area(*points) <= truth + 2e-3
+    assert truth <= claims.area(*points) <= truth + 2e-3
 
 
 @pytest.mark.long

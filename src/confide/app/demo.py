@@ -10,6 +10,7 @@ from confide.app import report
 from confide.app.runs import predictions, run_folder
 from confide.app.runs.run_folder import Request
 from confide.audits import planted
+from confide.audits.wording import rounded_down
 from confide.data import datasets
 from confide.privacy import pricing
 from confide.privacy.budget import Budget
@@ -76,7 +77,7 @@ def run(out: str | Path, verbose: bool = True) -> Shown:
             f"Here is what anyone could learn about a person from it: whether he or she was in the data is guessed "
             f"right at most {made.success:.1%} of the time, where a coin does 50%.",
             f"Here is how we checked: the best guess at which of {audited.members + audited.others} canaries were in "
-            f"shows, with {audited.confidence:.0%} confidence and taking it for Gaussian-DP, an epsilon of {shown:.2g} "
+            f"shows, with {audited.level} confidence, an epsilon of {rounded_down(shown)} "
             f"or more, where {posterior.guarantee.epsilon:.4g} is claimed ({said}); the "
             f"price was computed again from guarantee.json alone, epsilon {pricing.verify(posterior.guarantee):.4g} "
             f"at delta {posterior.guarantee.delta:.2g}; "

@@ -26,46 +26,40 @@ not be heard.
 
 Private scoring asks few questions and no batches: its program is audited in `confide.audits.made_up_scoring`.
 
-A program that keeps its promise is called a violation once in a thousand audits at most.
+At the default confidence a program that keeps its promise is called a violation once in a thousand runs at most,
+however often it is audited (`confide.audits.repeated`).
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from confide import validation
 from confide.audits import gathering, made_up_scoring, power, program, rebuilding
-from confide.audits.made_up_result import FORMAT, POWER, MadeUp, judge_pairs, smallest_epsilon
-from confide.audits.priced import claim_points, reveals_more
+from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, share, smallest_epsilon
+from confide.audits.priced import priced_claim, reveals_more
 from confide.audits.program import MEANINGS
-from confide.audits.verdicts import ALARM
-from confide.data import atomic_files
+from confide.audits.wording import CONFIDENCE
 from confide.inference import summaries
 from confide.inference.posterior import Posterior
 from confide.inference.summaries.linear import LinearScoringSummary
 from confide.inference.summaries.scoring import ScoringSummary
 from confide.mechanism import noise
-from confide.validation import Refused
-
-FILE = "made-up.json"  # in the folder of the run: it may be published
 
 
 def audit_program(
     posterior: Posterior,
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     repetitions: int | None = None,
     seconds: float | None = None,
     seed: int | None = None,
+    earlier: int = 0,
     report: Callable[[int, int], None] | None = None,
 ) -> MadeUp:
     """Run the program of a posterior on made-up tables, and test its noisy sums against its claim.
@@ -74,11 +68,13 @@ def audit_program(
         repetitions: runs on each table; planned from the sizes by default, so that the same seed gives the same result.
         seconds: no further runs are begun after so many.
         seed: by default the operating system's.
+        earlier: audits of this run on made-up tables that were made before: the level is shared with them.
         report: told (runs that are done, runs that are planned) from time to time.
     """
     began = time.monotonic()
     confidence = validation.probability(confidence=confidence)
     seed = secrets.randbits(63) if seed is None else int(validation.nonnegative(seed=seed))
+    number = 1 + int(validation.nonnegative(earlier=earlier))
     seconds = math.inf if seconds is None else validation.positive(seconds=seconds)
     guarantee = posterior.guarantee
     rebuilding.check_model(posterior)
@@ -86,22 +82,28 @@ def audit_program(
     if isinstance(summaries.from_json(posterior.plan), ScoringSummary | LinearScoringSummary):
         deadline = began + seconds
         return made_up_scoring.audit_scoring(
-            posterior, confidence=confidence, repetitions=repetitions, deadline=deadline, seed=seed, report=report
+            posterior,
+            confidence=confidence,
+            repetitions=repetitions,
+            deadline=deadline,
+            seed=seed,
+            number=number,
+            report=report,
         )
     generator = np.random.default_rng([seed, 1])
     built = rebuilding.rebuild(posterior, noise.derive_key(noise.as_key(seed), "start"), generator, gathering.KEPT)
     blocks, planned = gathering.sizes(built, repetitions)
     told = gathering.gather(built, blocks, planned, seed, generator, began + seconds, report)
     steps = min(built.job.steps, blocks * built.job.block)
-    points = claim_points(guarantee, built.planned.spent_after if steps < built.job.steps else None, steps)
-    tests = program.p_values(told, points)
+    claim = priced_claim(guarantee, built.planned.spent_after if steps < built.job.steps else None, steps)
+    tests = program.p_values(told, claim.points)
     tests["priced"] = float(not reveals_more(built.planned.event, guarantee.event, guarantee.neighbours))
-    smallest = power.smallest(told, points, ALARM / len(MEANINGS), POWER)
+    level = (1 - confidence) * share(number) / len(MEANINGS)
+    smallest = power.smallest(told, claim.points, level, POWER)
     smallest |= smallest_epsilon(smallest, guarantee.delta)
+    sides, sharing = (told.inside, told.outside), {"total": len(MEANINGS), "confidence": confidence, "number": number}
     return MadeUp(
-        **judge_pairs(guarantee, (told.inside, told.outside), points, confidence),
-        p_value=min(1.0, len(MEANINGS) * min(tests.values())),  # those that could not be made count too
-        tests=tests,
+        **judge_pairs(guarantee, sides, claim, tests, **sharing),
         steps=steps,
         whole=built.job.steps,
         seed=seed,
@@ -110,26 +112,3 @@ def audit_program(
         batches=built.job.buffer is not None,
         run=posterior.plan.get("run", ""),
     )
-
-
-def save(found: MadeUp, folder: str | os.PathLike[str]) -> Path:
-    """Write the result into the folder of the run, in the place of an earlier one."""
-    path = Path(folder) / FILE
-    with atomic_files.write_text(path) as file:
-        json.dump(found.to_json(), file, indent=2, allow_nan=False, default=float)
-        file.write("\n")
-    return path
-
-
-def load(folder: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any] | None:
-    """What `save` wrote, None where it wrote nothing; refused where it is of another run."""
-    path = Path(folder) / FILE
-    if not path.exists():
-        return None
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["format"] == FORMAT and record["run"] == posterior.plan.get("run", ""):
-            return record
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    raise Refused(f"{str(path)!r} is not an audit of this run: remove it, and run 'confide audit --made-up' again")

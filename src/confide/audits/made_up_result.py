@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from confide.audits import bounds, program, verdicts
-from confide.audits.program import CLAIM, MEANINGS
+from confide.audits import program
+from confide.audits.claims import Claim, Pairs
+from confide.audits.program import MEANINGS
 from confide.audits.scores import Scores
-from confide.audits.verdicts import ALARM, Audit, Pairs
+from confide.audits.verdicts import Audit, largest_typical, rule
+from confide.audits.wording import VIOLATIONS, Verdict, bound_sentence, leading_test, suspicion, violation
 from confide.privacy import pricing
 from confide.privacy.budget import Guarantee
 
-FORMAT = 1
+FORMAT = 2
 POWER = 0.95
 
 
@@ -44,12 +46,9 @@ class MadeUp(Audit):
     batches: bool  # whether there are any, and not all records at every step
     run: str
 
-    meanings: ClassVar[Mapping[str, str]] = MEANINGS  # of the tests
+    number: int = 1  # which audit on made-up tables of this run it is: each has its share of the level
 
-    @property
-    def claim_refuted(self) -> bool:
-        """Whether the claim itself is refuted, and not only that the program is the one that was priced."""
-        return len(self.meanings) * min(self.tests[name] for name in CLAIM) <= ALARM
+    meanings: ClassVar[Mapping[str, str]] = MEANINGS  # of the tests
 
     def __repr__(self) -> str:
         return f"<MadeUp: {self.verdict}, claimed epsilon {self.claimed:.4g}, lower bound {self.bound:.3g}>"
@@ -58,8 +57,7 @@ class MadeUp(Audit):
         """The result in plain language."""
         return (
             f"Claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}. {self._course()}",
-            f"At {100 * self.confidence:.4g}% confidence epsilon is at least {self.bound:.3g} if the mechanism is "
-            f"Gaussian-DP, and at least {self.general_bound:.3g} whatever it is.",
+            bound_sentence(self.confidence, self.bound, self.general_bound, self.tested),
             self._judgement(),
             self._reach(),
             "This is the program as it was built again from the run's settings, on tables that are made up: it cannot "
@@ -74,21 +72,14 @@ class MadeUp(Audit):
             f"several made-up tables, with one record and without it (seed {self.seed}); no real record was read."
         )
 
+    @property
+    def why(self) -> str:
+        """What the leading test found."""
+        return self.meanings[leading_test(self.tests, self.verdict)]
+
     def _judgement(self) -> str:
-        why = self.meanings[min(self.tests, key=self.tests.__getitem__)]
-        likely = f"a probability of {self.p_value:.2g} at most" if self.p_value > verdicts.LEAST else "no probability"
-        if self.violated and self.claim_refuted:
-            found = f"what was claimed does not hold: {why}, which has {likely} otherwise"
-            return f"VIOLATION: {found}. Do not publish the run."
-        if self.violated:
-            found = f"the program is not the one that was priced: {why}, which has {likely} otherwise"
-            return f"VIOLATION: {found}. Do not publish the run."
-        if self.verdict == "suspect":
-            return (
-                f"SUSPECT: {why}, which has {likely} if the program is the one that was priced, and one honest program "
-                f"in {1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with another seed."
-            )
-        return f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it."
+        p_value = self.claim_p_value if self.claim_refuted else self.p_value
+        return judgement(self.verdict, self.why, p_value, self.confidence, self.number)
 
     def _reach(self) -> str:
         """The smallest violations that would have been seen."""
@@ -114,43 +105,70 @@ class MadeUp(Audit):
         return seen + blind
 
     def to_json(self) -> dict[str, Any]:
-        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "batches", "run")
+        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "batches", "run", "number", "why")
         *_, sentence, reach, assumption = self.sentences()
         return super().to_json() | {
             "format": FORMAT,
             "kind": "made-up",
             "sentence": f"{sentence} {reach}",
+            "power": reach,
             "assumption": assumption,
             **{name: getattr(self, name) for name in more},
         }
 
 
+def judgement(verdict: Verdict, why: str, p_value: float, confidence: float, audits: int) -> str:
+    """The verdict over so many audits of one run."""
+    if verdict in VIOLATIONS:
+        return f"{violation(verdict, why, p_value)} Do not publish the run."
+    if verdict == "suspect":
+        again = (
+            "Audit it again with another seed and more repetitions; this audit is kept, and both are judged together."
+        )
+        return suspicion(
+            why, p_value, confidence, again if audits == 1 else "Further audits do not change that it does."
+        )
+    return f"The claim is not refuted (p = {p_value:.2g}), which does not prove it."
+
+
 def judge_pairs(
     guarantee: Guarantee,
     sides: tuple[np.ndarray, np.ndarray],
-    points: tuple[np.ndarray, np.ndarray],
+    claim: Claim,
+    tests: dict[str, float],
+    *,
+    total: int,
     confidence: float,
+    number: int,
 ) -> dict[str, Any]:
-    """What scores of runs with a record and of others without it prove, beside the tests."""
+    """What scores of runs with a record and of others without it prove, with all other tests: `total` with those that
+    could not be made, of the audit of this number."""
     inside, outside = sides
-    number, delta, level = min(map(len, sides)), guarantee.delta, 1 - confidence
-    pairs = Pairs(number, int(np.sum(inside[:number] > outside[:number])))
-    expected = Pairs(number, math.floor(number * verdicts.area(*points)))
+    expected = Pairs.typical(min(map(len, sides)), claim.points)
+    attacks = program.attacks(inside, outside, claim.points)
+    ruling = rule(claim, attacks, tests, number=total, confidence=confidence, share=share(number))
     return {
         "claimed": guarantee.epsilon,
-        "delta": delta,
-        "confidence": confidence,
-        "bound": pairs.bound(delta, level) if delta else 0.0,
-        "general_bound": bounds.audit_epsilon(
-            inside, outside, delta=delta, confidence=confidence, method="clopper-pearson"
-        ),
-        "independent_bound": None,
-        "reach": expected.bound(delta, level) if delta else 0.0,
+        "delta": guarantee.delta,
+        "tests": tests,
+        **ruling,
+        "reach": largest_typical(claim, [expected], (1 - confidence) * share(number) / total),
         "scores": Scores(members=inside, nonmembers=outside, name="made-up tables", confidential=False),
         "canaries": False,
         "guessed": len(inside) + len(outside),
+        "part": None if claim.epsilon == guarantee.epsilon else claim.epsilon,
         "repetitions": len(inside),
+        "number": number,
     }
+
+
+def share(number: int) -> float:
+    """The part of the level that the audit of this number has: they add up to one, however many there are.
+
+    sum over k of 1 / (k (k + 1)) is 1, since each term is 1 / k - 1 / (k + 1). So an honest run is refuted by any of
+    its audits with a probability of the level at most, also for somebody who audits until the claim is refuted.
+    """
+    return 1 / (number * (number + 1))
 
 
 def smallest_epsilon(smallest: Mapping[str, float], delta: float) -> dict[str, float]:

@@ -4,7 +4,8 @@ Canaries are in the sums of scores alone; scale and information are tested here 
 in `confide.audits.scoring_tables`, what is made of it in `confide.audits.scoring_tests`. No record is read, nothing is
 spent, and what is found may be published.
 
-A program that keeps its promise is called a violation once in a thousand audits at most.
+At the default confidence a program that keeps its promise is called a violation once in a thousand runs at most,
+however often it is audited (`confide.audits.repeated`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ import numpy as np
 
 from confide import validation
 from confide.audits import gathering, scoring_tables, scoring_tests
-from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, smallest_epsilon
-from confide.audits.priced import SAME, claim_points, reveals_more
+from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, share, smallest_epsilon
+from confide.audits.priced import SAME, priced_claim, reveals_more
 from confide.audits.program import GRID, ROUNDING
 from confide.audits.rebuilding import source
 from confide.audits.scoring_tables import CHANGES, KINDS, Placed, Program, Row
 from confide.audits.scoring_tests import MEANINGS, Told
-from confide.audits.verdicts import ALARM
 from confide.inference.posterior import Posterior
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
@@ -78,6 +78,7 @@ def audit_scoring(
     repetitions: int | None,
     deadline: float,
     seed: int,
+    number: int = 1,
     report: Callable[[int, int], None] | None = None,
 ) -> MadeUpScoring:
     """Ask what a run of scoring asked of made-up tables, and test the answers against its claim."""
@@ -86,15 +87,14 @@ def audit_scoring(
     built = scoring_tables.rebuild(posterior, seed, generator)
     with jax.enable_x64(True):
         told = gather(built, _repetitions(built, repetitions), seed, generator, deadline, report)
-    points = claim_points(guarantee, None, 0)
-    tests = scoring_tests.p_values(told, points) | {"priced": float(not _unpriced(built, posterior))}
-    smallest = scoring_tests.smallest(told, points, ALARM / len(MEANINGS), POWER)
+    claim = priced_claim(guarantee, None, 0)
+    tests = scoring_tests.p_values(told, claim.points) | {"priced": float(not _unpriced(built, posterior))}
+    smallest = scoring_tests.smallest(told, claim.points, (1 - confidence) * share(number) / len(MEANINGS), POWER)
     smallest["clip"] = told.room
     smallest |= smallest_epsilon(smallest, guarantee.delta)
+    sides, sharing = (told.inside, told.outside), {"total": len(MEANINGS), "confidence": confidence, "number": number}
     return MadeUpScoring(
-        **judge_pairs(guarantee, (told.inside, told.outside), points, confidence),
-        p_value=min(1.0, len(MEANINGS) * min(tests.values())),
-        tests=tests,
+        **judge_pairs(guarantee, sides, claim, tests, **sharing),
         steps=len(built.releases),
         whole=len(built.releases),
         seed=seed,

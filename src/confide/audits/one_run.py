@@ -99,14 +99,14 @@ def p_value(inverse: Inverse, guesses: Guesses) -> np.ndarray:
     return np.exp(high)
 
 
-def binomial_p_value(epsilon: np.ndarray | float, delta: float, guesses: Guesses) -> np.ndarray:
+def binomial_p_value(epsilon: np.ndarray | float, delta: np.ndarray | float, guesses: Guesses) -> np.ndarray:
     """Steinke, Nasr and Jagielski's bound on P(W >= right), elementwise."""
     m, r, v = guesses
     epsilon = np.atleast_1d(np.asarray(epsilon, np.float64))[:, None]
     if v == 0:
         return np.ones(len(epsilon))
     tail = special.bdtrc(v - 1, r, special.expit(epsilon[:, 0]))
-    if delta == 0:
+    if np.all(np.asarray(delta) == 0):
         return tail
     fewer = np.arange(v - 1, -1, -1)
     ways = special.gammaln(r + 1) - special.gammaln(fewer + 1) - special.gammaln(r - fewer + 1)

@@ -9,6 +9,7 @@ from typing import Any
 from confide import validation
 from confide.audits.scores import Scores
 from confide.audits.verdicts import Audit, judge
+from confide.audits.wording import CONFIDENCE
 from confide.inference import canary_requests
 from confide.inference.posterior import Posterior
 from confide.validation import Refused
@@ -18,11 +19,12 @@ def audit(
     fit_call: Callable[[], Any] | Posterior,
     canaries: int = 1000,
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     made_up: bool = False,
     repetitions: int | None = None,
     seconds: float | None = None,
     seed: int | None = None,
+    earlier: int | None = None,
 ) -> Audit:
     """Try to refute the guarantee of a run, by canaries planted in it, each with probability 1/2.
 
@@ -33,12 +35,15 @@ def audit(
     Args:
         fit_call: runs `confide.fit` once, or an estimator that does; or a posterior that was fitted with `canaries`.
         canaries: how many are planted; more prove more.
-        confidence: that a lower bound is not above the truth, and that a true claim is not called suspect.
+        confidence: of the verdict and of the lower bound: that a run which keeps its promise is not called a violation,
+            and that the bound is not above the truth.
         made_up: audit the program of a posterior instead: it is built again and run on made-up tables, with one record
             and without it (`confide.audits.made_up`). No record is read, and nothing is spent.
         repetitions: of made-up runs on each table; planned from the sizes by default.
         seconds: no further made-up runs are begun after so many.
         seed: what made-up runs are drawn from; by default the operating system's.
+        earlier: audits on made-up tables that were made of this run before, none by default: the level is shared with
+            them, so that all hold together however often it is audited.
 
     >>> import numpy as np
     >>> from confide import Budget, audit, fit, models, sgld
@@ -50,8 +55,8 @@ def audit(
     """
     confidence = validation.probability(confidence=confidence)
     if made_up:
-        return _audit_program(fit_call, confidence, repetitions, seconds, seed)
-    for name, given in {"repetitions": repetitions, "seconds": seconds, "seed": seed}.items():
+        return _audit_program(fit_call, confidence, repetitions, seconds, seed, earlier or 0)
+    for name, given in {"repetitions": repetitions, "seconds": seconds, "seed": seed, "earlier": earlier}.items():
         if given is not None:
             raise Refused(f"{name} goes with made_up=True: give that, or leave it out")
     if isinstance(fit_call, Posterior):
@@ -73,13 +78,20 @@ def audit(
 
 
 def _audit_program(
-    posterior: Any, confidence: float, repetitions: int | None, seconds: float | None, seed: int | None
+    posterior: Any,
+    confidence: float,
+    repetitions: int | None,
+    seconds: float | None,
+    seed: int | None,
+    earlier: int,
 ) -> Audit:
     from confide.audits.made_up import audit_program
 
     if not isinstance(posterior, Posterior):
         raise Refused("made_up=True audits a finished run: give its posterior")
-    return audit_program(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
+    return audit_program(
+        posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed, earlier=earlier
+    )
 
 
 def scores(posterior: Posterior) -> Scores:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import special, stats
 
 from confide.audits import program
-from confide.audits.verdicts import area
+from confide.audits.claims import area
 
 
 def smallest(told: program.Told, points: tuple[np.ndarray, np.ndarray], level: float, power: float) -> dict[str, float]:
@@ -38,7 +38,7 @@ def smallest(told: program.Told, points: tuple[np.ndarray, np.ndarray], level: f
         if told.parts:
             found["whole"] = 2 * float(max(np.max(program.loose(count, told.grain)) for count in told.counts))
         found["always"] = (float(stats.norm.isf(level / 2)) + float(stats.norm.isf(1 - power))) * spread / (1 - q)
-    number = program.pairs_of(told).number
+    number = min(len(told.inside), len(told.outside))
     needed = stats.binom.isf(level, number, area(*points)) + 1
     if 0 < needed <= number:
         found["area"] = float(special.betaincinv(needed, number - needed + 1, power))

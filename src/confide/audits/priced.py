@@ -5,8 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable
 
-import numpy as np
-
+from confide.audits.claims import Claim
 from confide.privacy import accountants
 from confide.privacy.budget import Guarantee
 from confide.privacy.events import Event, Neighbours
@@ -14,15 +13,12 @@ from confide.privacy.events import Event, Neighbours
 SAME = 1e-6  # relative, of what may be computed a little differently
 
 
-def claim_points(
-    guarantee: Guarantee, until: Callable[[int], Event] | None, steps: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The privacy profile that is claimed: of the whole run, or of its first steps where `until` prices those."""
+def priced_claim(guarantee: Guarantee, until: Callable[[int], Event] | None, steps: int) -> Claim:
+    """What is claimed: of the whole run, or of its first steps where `until` prices those."""
     event = guarantee.event if until is None else until(steps)
-    epsilons, deltas = accountants.profile(event, guarantee.neighbours, guarantee.accountant).points()
-    if until is not None:
-        return epsilons, deltas
-    return np.append(epsilons, guarantee.epsilon), np.append(deltas, guarantee.delta)  # stated, so claimed too
+    profile = accountants.profile(event, guarantee.neighbours, guarantee.accountant)
+    epsilon = guarantee.epsilon if until is None else profile.epsilon(guarantee.delta)
+    return Claim(epsilon=epsilon, delta=guarantee.delta, profile=profile.points())
 
 
 def reveals_more(built: Event, priced: Event, neighbours: Neighbours) -> bool:

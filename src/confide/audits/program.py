@@ -46,14 +46,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
 
-from confide.audits.verdicts import Pairs, area
+from confide.audits import claims
+from confide.audits.claims import ClaimTest, Pairs, Points
 from confide.mechanism import exact_rounding
 
-CLAIM = ("apart", "pairs")
 MEANINGS = {  # what each test finds where it finds something
     "apart": "neighbouring tables are told apart more often than the claim allows",
     "pairs": "runs with a record score above runs without it more often than the claim allows",
@@ -126,9 +127,7 @@ class Told:
 
 def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
     """One for each test that can be made; `points` are of the claimed privacy profile."""
-    found = {"apart": apart(told.inside, told.outside, *points)}
-    pairs = pairs_of(told)
-    found["pairs"] = pairs.p_value(area(*points))
+    found = claims.p_values(attacks(told.inside, told.outside, points), points)
     found["noise"] = noise(told.quiet)
     quiet = told.quiet
     found["every step"] = every_step(quiet)
@@ -165,11 +164,6 @@ def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, flo
                 )
             )
     return found
-
-
-def pairs_of(told: Told) -> Pairs:
-    number = min(len(told.inside), len(told.outside))
-    return Pairs(number, int(np.sum(told.inside[:number] > told.outside[:number])))
 
 
 def noise(quiet: np.ndarray) -> float:
@@ -266,21 +260,39 @@ def largest_power(rates: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -
     return np.clip(lines.min(axis=1), 0.0, 1.0)
 
 
-def apart(inside: np.ndarray, outside: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """The p-value of the claim at the threshold that looks worst for it in the first half of the runs."""
-    cut = min(len(inside), len(outside)) // 2
-    if not cut:
-        return 1.0
-    candidates = np.unique(np.concatenate([inside[:cut], outside[:cut]]))
-    candidates = candidates[:: max(1, len(candidates) // 200)]
-    tried = [(np.mean(inside[:cut] > level), np.mean(outside[:cut] > level)) for level in candidates]
-    found, wrong = np.array(tried).T
-    room = (cut * wrong + 1) / (cut + 2)
-    most = largest_power(room, epsilons, deltas)
-    gap = (found - most) / np.sqrt(np.maximum(most * (1 - most), 1 / cut) / cut)
-    level = candidates[int(np.argmax(gap))]
-    one, two = ((int(np.sum(side[cut:] > level)), len(side) - cut) for side in (inside, outside))
-    return _least_likely(one, two, epsilons, deltas)
+class ThresholdTest(NamedTuple):
+    """Of the runs that did not choose the threshold: how many score above it, with a record and without it."""
+
+    inside: tuple[int, int]  # above, of how many
+    outside: tuple[int, int]
+
+    @classmethod
+    def chosen(cls, inside: np.ndarray, outside: np.ndarray, points: Points) -> ThresholdTest:
+        """At the threshold that looks worst for the claim in the first half of the runs."""
+        cut = min(len(inside), len(outside)) // 2
+        if not cut:
+            return cls((0, 0), (0, 0))
+        candidates = np.unique(np.concatenate([inside[:cut], outside[:cut]]))
+        candidates = candidates[:: max(1, len(candidates) // 200)]
+        tried = [(np.mean(inside[:cut] > level), np.mean(outside[:cut] > level)) for level in candidates]
+        right, wrong = np.array(tried).T
+        room = (cut * wrong + 1) / (cut + 2)
+        most = largest_power(room, *points)
+        gap = (right - most) / np.sqrt(np.maximum(most * (1 - most), 1 / cut) / cut)
+        level = candidates[int(np.argmax(gap))]
+        one, two = ((int(np.sum(side[cut:] > level)), len(side) - cut) for side in (inside, outside))
+        return cls(one, two)
+
+    def p_value(self, points: Points) -> float:
+        return _least_likely(self.inside, self.outside, *points) if self.inside[1] else 1.0
+
+    def rejects(self, points: Points, level: float) -> bool:
+        return self.p_value(points) <= level
+
+
+def attacks(inside: np.ndarray, outside: np.ndarray, points: Points) -> dict[str, ClaimTest]:
+    """The tests of the claim, by scores of runs with a record and of runs without it."""
+    return {"apart": ThresholdTest.chosen(inside, outside, points), "pairs": Pairs.among(inside, outside)}
 
 
 def _least_likely(found: tuple[int, int], wrong: tuple[int, int], epsilons: np.ndarray, deltas: np.ndarray) -> float:

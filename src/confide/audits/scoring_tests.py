@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special, stats
 
-from confide.audits import program
+from confide.audits import claims, program
+from confide.audits.claims import area
 from confide.audits.scoring_tables import KINDS
-from confide.audits.verdicts import Pairs, area
 
 MEANINGS = {  # what each test finds where it finds something
     **{name: program.MEANINGS[name] for name in ("apart", "pairs")},
@@ -68,7 +68,7 @@ class Told:
 
 def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
     """One for each test but "priced"; `points` are of the claimed privacy profile."""
-    found = {"apart": program.apart(told.inside, told.outside, *points), "pairs": _pairs(told).p_value(area(*points))}
+    found = claims.p_values(program.attacks(told.inside, told.outside, points), points)
     runs = len(told.quiet[0])
     squares = [np.sum(np.square(z, dtype=np.float64), axis=0) for z in told.quiet]
     single = np.concatenate(squares)
@@ -101,13 +101,8 @@ def smallest(told: Told, points: tuple[np.ndarray, np.ndarray], level: float, po
         for kind in KINDS
     }
     found["one noise"] = factor(runs, numbers)
-    pairs = _pairs(told).number
+    pairs = min(len(told.inside), len(told.outside))
     needed = stats.binom.isf(level, pairs, area(*points)) + 1
     if 0 < needed <= pairs:
         found["area"] = float(special.betaincinv(needed, pairs - needed + 1, power))
     return found
-
-
-def _pairs(told: Told) -> Pairs:
-    number = min(len(told.inside), len(told.outside))
-    return Pairs(number, int(np.sum(told.inside[:number] > told.outside[:number])))

@@ -1,7 +1,8 @@
 """`Audit`: the claim, what an attack proved against it, and the verdict.
 
-**The verdict is a test of the claim itself.** The run's own privacy profile, not a Gaussian that is near it, is the
-hypothesis: points (epsilon, delta) of it, all of which it claims at once. These tests share the level:
+**The verdict is a test of the claim itself, at one level**, 1 - confidence. The run's own privacy profile, not a
+Gaussian that is near it, is the hypothesis: points (epsilon, delta) of it, all of which it claims at once
+(`confide.audits.claims`). These tests share the level equally (Bonferroni):
 
 - as many right guesses as there were (`confide.audits.one_run`), which takes nothing for granted but the profile;
 - for canaries also pairs of one that is in and one that is out, in the order of planting. Noise that is independent
@@ -11,43 +12,49 @@ hypothesis: points (epsilon, delta) of it, all of which it claims at once. These
   much stronger. For records it would be wrong, since one model scores them all;
 - for canaries also the tests of the mechanism itself (`confide.audits.mechanism`).
 
+| verdict | what it says | the lower bound on epsilon |
+|---------|--------------|----------------------------|
+| "claim refuted" | a test of the claim rejects it | above the claim |
+| "not as priced" | a test of the mechanism rejects it: the guarantee has no ground | not above the claim |
+| "suspect" | no test rejects at the level, and one does at `SUSPECT` | not above the claim |
+| "not refuted" | no test rejects | not above the claim |
+
+The bound is the largest epsilon that the tests of the claim reject at the same level, and so has the same confidence;
+see `confide.audits.claims` for why it is above the claim if and only if the verdict refutes it.
+
 Canaries of `scoring` are in the noisy sums of scores alone, so that the price of these is the hypothesis, and neither
 that of the scale nor of the information of the records, of which they tell nothing (`canary_part`).
 
-A run that keeps its promise is called a violation once in a thousand audits at most (`ALARM`), since a false alarm is
-dear and a real violation that small is found by more canaries; it is called suspect with probability 1 - confidence at
-most, and then audited again. "Not refuted" is no proof: `reach` is what a run that reveals all it claims would show.
+At the default confidence a run that keeps its promise is called a violation, of the claim or of the mechanism, once in
+a thousand audits at most, since a false alarm is dear and a real violation that small is found by more canaries; it is
+called suspect once in twenty at most, and then audited again. "Not refuted" is no proof: `reach` is what a run that
+reveals all it claims would show.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy import optimize, special, stats
 
-from confide.audits import bounds, mechanism, one_run
-from confide.audits.one_run import Guesses
+from confide.audits import bounds, mechanism
+from confide.audits.claims import Claim, ClaimTest, GuessTest, LowerBounds, Pairs, largest, lower_bounds, p_values
 from confide.audits.scores import Scores
+from confide.audits.wording import (
+    MEANINGS,
+    VIOLATIONS,
+    Verdict,
+    bound_sentence,
+    leading_test,
+    suspicion,
+    verdict,
+    violation,
+)
 from confide.inference.posterior import Canaries
 from confide.privacy import accountants, events, pricing
 from confide.privacy.budget import Guarantee
 from confide.privacy.events import Event
-
-ALARM = 0.001
-LEAST = 1e-15  # of a probability that is told as a number
-MEANINGS = {  # what each test finds where it finds something
-    "guesses": "guesses at who was in are right too often",
-    "pairs": "those that were in score above those that were out too often",
-    "noise": "there is less noise than was priced",
-    "pull": "canaries pull harder, or are in batches more often, than was priced",
-    "steps": "the noise of different steps is not independent",
-    "batches": "the batches of different steps are not independent",
-    "chains": "the noise or the batches of different chains are not independent",
-}
-STEPS = 20_000  # of the integral: it is at most so much too large
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +63,18 @@ class Audit:
 
     Attributes:
         claimed: epsilon of the guarantee, at `delta`.
-        bound: the lower bound on epsilon by one-run f-DP: if the mechanism is Gaussian-DP, as runs of many noisy steps
-            nearly are, it holds with the stated confidence. 0 where nothing was proved.
-        general_bound: the same whatever the mechanism, by one-run (epsilon, delta)-DP.
-        independent_bound: the same as `bound` if, beyond that, noise is independent from parameter to parameter: from
-            pairs of canaries. None for records.
-        p_value: how likely what was found is at the most, if the claim holds: the least of `tests` times their number.
+        confidence: of the verdict and of the lower bounds, which hold together.
+        bound: the lower bound on epsilon, if what is revealed has the form of what was priced (the same profile, with
+            less noise); 0 where nothing was proved. It is above `tested` if and only if the claim is refuted.
+        general_bound: the same whatever the mechanism.
+        p_value: how likely what was found is at the most, if the claim holds and the mechanism is as priced: the least
+            of `tests` times their number.
+        claim_p_value: the same of the tests of the claim alone.
         tests: the p-value of each test.
         reach: about what `bound` would be for a run that reveals all it claims, in the middle.
         scores: of the canaries, or of members and others.
         canaries: whether they were canaries, planted at random: then all this may be published.
-        part: epsilon of what canaries are in, where that is a part of what was released; they are judged by it.
+        part: epsilon of what was looked at, where that is a part of what was released; it is judged by this.
     """
 
     claimed: float
@@ -74,8 +82,8 @@ class Audit:
     confidence: float
     bound: float
     general_bound: float
-    independent_bound: float | None
     p_value: float
+    claim_p_value: float
     tests: dict[str, float]
     reach: float
     scores: Scores
@@ -84,15 +92,22 @@ class Audit:
     part: float | None = None
 
     @property
-    def violated(self) -> bool:
-        """Whether the claim is refuted."""
-        return self.p_value <= ALARM
+    def tested(self) -> float:
+        """The epsilon that the bounds are to be compared with: the claim, or the part of it that was looked at."""
+        return self.claimed if self.part is None else self.part
 
     @property
-    def verdict(self) -> Literal["violation", "suspect", "not refuted"]:
-        if self.violated:
-            return "violation"
-        return "suspect" if self.p_value <= 1 - self.confidence else "not refuted"
+    def verdict(self) -> Verdict:
+        return verdict(self.p_value, self.claim_p_value, self.confidence)
+
+    @property
+    def violated(self) -> bool:
+        """Whether the claim is refuted, or the mechanism is not the one that was priced."""
+        return self.verdict in VIOLATIONS
+
+    @property
+    def claim_refuted(self) -> bool:
+        return self.verdict == "claim refuted"
 
     def __repr__(self) -> str:
         if not self.canaries:
@@ -108,22 +123,6 @@ class Audit:
         what = f"{m:,} canaries" if self.canaries else f"{m:,} records"
         if self.guessed < m:
             what = f"A random part of {self.guessed:,} of {what}, about as many members as others,"
-        why = MEANINGS[min(self.tests, key=self.tests.__getitem__)]
-        likely = f"a probability of {self.p_value:.2g} at most" if self.p_value > LEAST else "hardly any probability"
-        if self.violated:
-            verdict = f"VIOLATION: {why}, which has {likely} if the run did what its guarantee rests on. " + (
-                "Do not publish the run." if self.canaries else "Or members and others differ in other ways."
-            )
-        elif self.verdict == "suspect":
-            verdict = (
-                f"SUSPECT: {why}, which has {likely} if the run did what its guarantee rests on, and one honest run in "
-                f"{1 / (1 - self.confidence):.0f} looks like this. Audit it again, once, with more of them."
-            )
-        else:
-            shown = f"a run that reveals all it claims would have shown a bound of about {self.reach:.2g}"
-            if not self.canaries:
-                shown += " to the best attack, and this one may be far from it"
-            verdict = f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: {shown}."
         assumed = (
             "Canaries were in or out by a fair coin, so nothing is assumed about the records. What is done to the "
             "model's own parameters alone, or told elsewhere, canaries cannot see."
@@ -135,33 +134,39 @@ class Audit:
                 f" They are in the sums of scores alone, whose price is epsilon {self.part:.4g}, and judged by that; "
                 "scale and information of the records are tested on made-up tables."
             )
-        independent = ""
-        if self.independent_bound is not None:
-            independent = (
-                f" If noise is also independent from parameter to parameter, at least {self.independent_bound:.3g}."
-            )
         warning = () if self.canaries else ("Not to be published: it was computed from the records, unpaid.",)
         return (
             *warning,
             f"Claimed: epsilon {self.claimed:.4g} at delta {self.delta:.3g}. {what} were guessed at from the release.",
-            f"At {100 * self.confidence:.4g}% confidence epsilon is at least {self.bound:.3g} if the mechanism is "
-            f"Gaussian-DP, and at least {self.general_bound:.3g} whatever it is.{independent}",
-            verdict,
+            bound_sentence(self.confidence, self.bound, self.general_bound, self.tested),
+            self._judgement(),
             assumed,
         )
 
+    def _judgement(self) -> str:
+        why = MEANINGS[leading_test(self.tests, self.verdict)]
+        again = "Audit it again, once, with more of them."
+        if self.violated:
+            publish = "Do not publish the run." if self.canaries else "Or members and others differ in other ways."
+            p_value = self.claim_p_value if self.claim_refuted else self.p_value
+            return f"{violation(self.verdict, why, p_value)} {publish}"
+        if self.verdict == "suspect":
+            return suspicion(why, self.p_value, self.confidence, again)
+        shown = f"a run that reveals all it claims would have shown a bound of about {self.reach:.2g}"
+        if not self.canaries:
+            shown += " to the best attack, and this one may be far from it"
+        return f"The claim is not refuted (p = {self.p_value:.2g}), which does not prove it: {shown}."
+
     def to_json(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in ("claimed", "delta", "confidence", "bound", "general_bound")}
+        names = ("claimed", "delta", "confidence", "tested", "bound", "general_bound", "p_value", "claim_p_value")
         *_, sentence, assumption = self.sentences()
         return {
-            **told,
-            "independent_bound": self.independent_bound,
-            "p_value": self.p_value,
+            **{name: getattr(self, name) for name in names},
             "tests": self.tests,
             "reach": self.reach,
             "verdict": self.verdict,
             "canaries": self.canaries,
-            **({} if self.part is None else {"part": self.part}),
+            "part": self.part,
             "sentences": list(self.sentences()),
             "sentence": sentence,
             "assumption": assumption,
@@ -173,44 +178,70 @@ def judge(
     guarantee: Guarantee, scores: Scores, *, confidence: float, canaries: Canaries | None = None, key: int = 0
 ) -> Audit:
     """The claim against the scores, and against all that was told of canaries where they are those."""
-    level, delta = 1 - confidence, guarantee.delta
     joined, inside = bounds.join(scores.members, scores.nonmembers, np.random.default_rng(key))
-
-    def found(method: bounds.Method) -> float:
-        if delta == 0 and method == "one-run-fdp":
-            return 0.0
-        return bounds.audit_epsilon(
-            scores.members, scores.nonmembers, delta=delta, confidence=confidence, method=method, key=key
-        )
-
     event = guarantee.event if canaries is None else canary_part(guarantee.event)
     profile = accountants.profile(event, guarantee.neighbours, guarantee.accountant)
-    part, points = None if event is guarantee.event else profile.epsilon(delta), profile.points()
-    claim = one_run.envelope(*points)
-    guesses = [
-        float(one_run.p_value(claim, bounds.guess(joined, inside, made))[0]) / share
-        for made, share in bounds.numbers(len(joined)).items()
-    ]
-    tests, independent = {"guesses": min(1.0, *guesses)}, None
+    part = None if event is guarantee.event else profile.epsilon(guarantee.delta)
+    epsilon = guarantee.epsilon if part is None else part
+    claim = Claim(epsilon=epsilon, delta=guarantee.delta, profile=profile.points())
+    attacks: dict[str, ClaimTest] = {"guesses": GuessTest.of_scores(joined, inside)}
+    typical: list[ClaimTest] = []
+    if guarantee.delta > 0 and epsilon > 0:
+        typical.append(GuessTest.typical(len(joined), pricing.gdp_mu(epsilon, guarantee.delta)))
+    tests = p_values(attacks, claim.points)
     if canaries is not None:
-        pairs = Pairs.among(scores)
-        tests |= {"pairs": pairs.p_value(area(*points)), **mechanism.p_values(canaries)}
-        independent = 0.0 if delta == 0 else pairs.bound(delta, level)
+        attacks["pairs"] = pairs = Pairs.among(scores.members, scores.nonmembers)
+        typical.append(Pairs.typical(pairs.number, claim.points))
+        tests = p_values(attacks, claim.points) | mechanism.p_values(canaries)
+    ruling = rule(claim, attacks, tests, number=len(tests), confidence=confidence)
+    reach = largest_typical(claim, typical, (1 - confidence) / len(tests))
     return Audit(
         claimed=guarantee.epsilon,
-        delta=delta,
-        confidence=confidence,
-        bound=found("one-run-fdp"),
-        general_bound=found("one-run"),
-        independent_bound=independent,
-        p_value=min(1.0, len(tests) * min(tests.values())),
+        delta=guarantee.delta,
         tests=tests,
-        reach=reach(guarantee.epsilon if part is None else part, delta, len(joined), level),
+        reach=reach,
         scores=scores,
         canaries=canaries is not None,
         guessed=len(joined),
         part=part,
+        **ruling,
     )
+
+
+def rule(
+    claim: Claim,
+    attacks: dict[str, ClaimTest],
+    tests: dict[str, float],
+    *,
+    number: int,
+    confidence: float,
+    share: float = 1.0,
+) -> dict[str, float]:
+    """The p-values and the bounds at one level, of which this audit has a share and each of `number` tests as much."""
+
+    def corrected(p_value: float) -> float:
+        return min(1.0, number * p_value / share)
+
+    every, claims = corrected(min(tests.values())), corrected(min(tests[name] for name in attacks))
+    refuted = claims <= 1 - confidence
+    found: LowerBounds = lower_bounds(claim, attacks.values(), (1 - confidence) * share / number, refuted)
+    return {
+        "confidence": confidence,
+        "bound": found.form,
+        "general_bound": found.general,
+        "p_value": every,
+        "claim_p_value": claims,
+    }
+
+
+def largest_typical(claim: Claim, typical: list[ClaimTest], level: float) -> float:
+    """About the bound that a run which reveals all it claims shows; it is at most the claim."""
+
+    def rejected(epsilon: float) -> bool:
+        points = claim.at(epsilon)
+        return any(test.rejects(points, level) for test in typical)
+
+    return largest(rejected, claim.epsilon, refuted=False)
 
 
 def canary_part(event: Event) -> Event:
@@ -221,55 +252,3 @@ def canary_part(event: Event) -> Event:
         return event
     kept = [each for each in event.events if not isinstance(each, (events.ScaleHistograms, events.InformationSums))]
     return events.compose(*kept, repeats=event.repeats) if kept else event
-
-
-class Pairs(NamedTuple):
-    """Pairs of a canary that is in and one that is out, and in how many the first scores higher; ties count as not."""
-
-    number: int
-    won: int
-
-    @classmethod
-    def among(cls, scores: Scores) -> Pairs:
-        """Of canaries in the order in which they were planted, which says nothing of their scores."""
-        number = min(len(scores.members), len(scores.nonmembers))
-        return cls(number, int(np.sum(scores.members[:number] > scores.nonmembers[:number])))
-
-    def p_value(self, area: float) -> float:
-        return float(stats.binom.sf(self.won - 1, self.number, area))
-
-    def bound(self, delta: float, level: float) -> float:
-        """Of a Gaussian mechanism, whose area is Phi(mu / sqrt(2))."""
-        lowest = float(stats.beta.ppf(level, self.won, self.number - self.won + 1)) if self.won else 0.0
-        return pricing.gdp_epsilon(math.sqrt(2) * float(special.ndtri(lowest)), delta) if lowest > 0.5 else 0.0
-
-
-def area(epsilons: np.ndarray, deltas: np.ndarray) -> float:
-    """The largest area under a receiver operating curve that all these points allow, from above."""
-    rates = np.linspace(0.0, 1.0, STEPS + 1)[1:, None]  # the curve rises, so right ends are above
-    factors = np.exp(epsilons)
-    lines = np.minimum(deltas + factors * rates, 1 - (1 - deltas - rates) / factors)
-    return float(np.mean(np.minimum(lines.min(axis=1), 1.0)))
-
-
-def reach(epsilon: float, delta: float, canaries: int, level: float) -> float:
-    """About the bound that a Gaussian mechanism of this epsilon shows with so many canaries.
-
-    >>> round(reach(4.0, 1e-5, 1000, 0.05), 1)
-    2.2
-    """
-    if epsilon <= 0 or delta <= 0:
-        return 0.0
-    mu = pricing.gdp_mu(epsilon, delta)
-    made, share = max(bounds.numbers(canaries).items(), key=lambda item: item[1])
-
-    def guessed(threshold: float) -> float:
-        return (special.ndtr(-threshold) + special.ndtr(mu - threshold)) / 2 - made / canaries / 2
-
-    if made >= canaries:
-        right = float(special.ndtr(mu / 2))
-    else:
-        threshold = float(optimize.brentq(guessed, -10.0, 10.0 + mu))  # type: ignore[arg-type]
-        right = float(special.ndtr(mu - threshold)) / (made / canaries)
-    found = one_run.largest_mu(Guesses(canaries, made, math.floor(made * min(right, 1.0))), share * level)
-    return pricing.gdp_epsilon(found, delta) if found > 0 else 0.0

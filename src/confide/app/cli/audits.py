@@ -40,7 +40,7 @@ def audit(
     seed: Annotated[
         Optional[int], typer.Option(help="With --made-up: what it is drawn from; the operating system's if not given.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the lower bounds, in (0, 1).")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Of the verdict and of the lower bound, in (0, 1).")] = 0.999,
     drop_overlap: Annotated[
         bool, typer.Option("--drop-overlap", help="Leave out rows that are on both sides.")
     ] = False,
@@ -55,9 +55,10 @@ def audit(
 
     Canaries are planted by 'confide fit --canaries'; what they tell may be published. With --made-up the program of the
     run is built again and run on tables that are made up; no record is read, nothing is spent, and the result is
-    written into the folder of the run. With --members and --nonmembers a
-    finished run is attacked by what it predicts for them, which may not: the result is written beside the run. The exit
-    code is 3 where the claim is refuted. An audit that refutes nothing proves nothing.
+    written into the folder of the run, where all such audits are kept and judged together. With --members and
+    --nonmembers a finished run is attacked by what it predicts for them, which may not: the result is written beside
+    the run. The exit code is 3 where the claim is refuted, or the run is not the one that was priced. An audit that
+    refutes nothing proves nothing.
     """
     if (members is None) != (nonmembers is None):
         raise Refused("--members and --nonmembers go together: give both, or neither to audit by canaries")
@@ -67,13 +68,13 @@ def audit(
     if made_up and members is not None:
         raise Refused("--made-up reads no rows: leave --members and --nonmembers out, or audit twice")
     if made_up:
-        found = _by_made_up(run, confidence, out, drop_overlap, repetitions, seconds, seed, as_json)
+        violated = _by_made_up(run, confidence, out, drop_overlap, repetitions, seconds, seed, as_json)
     elif members is None or nonmembers is None:
-        found = _by_canaries(run, confidence, out, drop_overlap, as_json)
+        violated = _by_canaries(run, confidence, out, drop_overlap, as_json).violated
     else:
         how = {"confidence": confidence, "drop_overlap": drop_overlap, "delimiter": delimiter, "encoding": encoding}
-        found = _by_rows(run, members, nonmembers, out, how, as_json)
-    if found.violated:
+        violated = _by_rows(run, members, nonmembers, out, how, as_json).violated
+    if violated:
         raise typer.Exit(VIOLATED)
 
 
@@ -105,21 +106,38 @@ def _by_made_up(
     seconds: float | None,
     seed: int | None,
     as_json: bool,
-) -> Audit:
+) -> bool:
+    """Whether all audits of the run on made-up tables, this one and earlier ones, refute it together."""
     from confide.app.runs import run_folder
-    from confide.audits import made_up
+    from confide.audits import made_up, repeated
+    from confide.audits.wording import VIOLATIONS
 
     _without_rows(out, drop_overlap)
     posterior = run_folder.load(run)[0]
-    found = made_up.audit_program(posterior, confidence=confidence, repetitions=repetitions, seconds=seconds, seed=seed)
-    path = made_up.save(found, run)
+    earlier = repeated.load(run, posterior)
+    repeated.check_confidence(earlier, confidence)
+    found = made_up.audit_program(
+        posterior,
+        confidence=confidence,
+        repetitions=repetitions,
+        seconds=seconds,
+        seed=seed,
+        earlier=len(earlier),
+    )
+    same = repeated.same_result(earlier, found)
+    records = earlier if same is not None else [*earlier, found.to_json()]
+    path = Path(run) / repeated.PATTERN.format(same) if same is not None else repeated.save(found, run)
+    together = repeated.combine(records)
+    assert together is not None
     if as_json:
-        print_json(found.to_json() | {"audit_file": str(path)})
+        print_json(together | {"audit_file": str(path), "added": same is None})
     else:
-        for sentence in found.sentences():
+        if same is not None:
+            say(f"Audit {same} of this run had this seed and the same result: this one adds nothing, and is not kept.")
+        for sentence in together["sentences"]:
             say(sentence)
         print(path)
-    return found
+    return together["verdict"] in VIOLATIONS
 
 
 def _without_rows(out: Path | None, drop_overlap: bool) -> None:
@@ -154,11 +172,11 @@ def _by_rows(
     return found.audit
 
 
-def of_canaries(posterior: Posterior, confidence: float) -> Audit:
+def of_canaries(posterior: Posterior, confidence: float | None = None) -> Audit:
     """The audit of a run that has them."""
     from confide.audits import planted
 
-    return planted.audit(posterior, confidence=confidence)
+    return planted.audit(posterior) if confidence is None else planted.audit(posterior, confidence=confidence)
 
 
 def summary(audit: Audit) -> dict[str, Any]:

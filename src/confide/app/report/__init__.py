@@ -9,7 +9,7 @@ from typing import Any
 from confide.app.report.content import Report, gather
 from confide.app.report.page import render
 from confide.app.runs import attack, predictions, rehearsals, run_folder
-from confide.audits import made_up
+from confide.audits import repeated
 from confide.data import atomic_files
 from confide.privacy.ledger import Ledger
 from confide.validation import Refused
@@ -41,7 +41,7 @@ def write(
     now = _now(ledger, posterior.plan) if ledger is not None else None
     kind = "public" if public is not None else "held-out" if held_out is not None else ""
     attacked = None if audit is None else attack.load(audit, posterior)
-    found = made_up.load(run, posterior), rehearsals.load(run, posterior)
+    found = repeated.combine(repeated.load(run, posterior)), rehearsals.load(run, posterior)
     made = gather(posterior, schema, evaluation, kind, now, attacked, *found)
     name = "held-out" if held_out is not None else "audit"
     path = Path(out) if out is not None else _beside(run, name) if made.confidential else run / "report.html"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.audits import program, scoring_tests
-from confide.audits.verdicts import MEANINGS
+from confide.audits.wording import MEANINGS, percent
 from confide.privacy.accountants.profiles import Profile
 from confide.validation import Refused
 
@@ -17,7 +17,8 @@ POINTS = 121  # of the curve that the claim allows
 SAID = {
     "not refuted": ("good", "Nothing was found against the claim."),
     "suspect": ("fair", "The claim is in doubt."),
-    "violation": ("bad", "The claim is refuted."),
+    "not as priced": ("bad", "The run is not the one that was priced."),
+    "claim refuted": ("bad", "The claim is refuted."),
 }
 
 
@@ -115,11 +116,10 @@ class Evidence:
     assumed: str
     marks: list[Mark]
     tests: list[Tested]  # what the verdict rests on
-    confidence: float
+    level: str  # the confidence of the verdict and of the bound
+    audits: int  # how many audits of this kind were made of the run, and judged together
     rates: list[float]  # false alarms
     found: list[float]
-    low: list[float]
-    high: list[float]
     allowed: list[tuple[float, float]]  # false alarms, and the most that the claim lets an attack find
     edges: list[float]  # of the scores' bins
     member_counts: list[int]
@@ -161,11 +161,10 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         assumed=str(assumed),
         marks=_marks(record, kind),
         tests=[Tested(meanings[name], float(p_value)) for name, p_value in record["tests"].items()],
-        confidence=float(record["confidence"]),
+        level=percent(float(record["confidence"])),
+        audits=int(record.get("audits", 1)),
         rates=_numbers(curve["fpr"]),
         found=_numbers(curve["tpr"]),
-        low=_numbers(curve["low"]),
-        high=_numbers(curve["high"]),
         allowed=list(zip(rates.tolist(), most[:POINTS].tolist(), strict=True)),
         edges=_numbers(bins["edges"]),
         member_counts=[int(count) for count in bins["members"]],
@@ -183,17 +182,20 @@ def lowest(members: int, others: int) -> float:
 
 
 def _marks(record: dict[str, Any], kind: str) -> list[Mark]:
+    """The claim, or the part of it that was looked at, and the lower bound that the verdict goes with."""
+    part, delta = record["tested"] != record["claimed"], f"at δ {float(record['delta']):.1g}"
     marks = [
-        Mark("claim", "Claimed, at most", f"at δ {float(record['delta']):.1g}", float(record["claimed"])),
-        Mark("shown", "Shown, at least", "whatever the mechanism", float(record["general_bound"])),
-        Mark("shown", "Shown, at least", "if it is Gaussian-DP, as long runs nearly are", float(record["bound"])),
+        Mark(
+            "claim",
+            "Claimed, at most",
+            f"{delta}, of the part that was looked at" if part else delta,
+            float(record["tested"]),
+        ),
+        Mark("shown", "Shown, at least", "if it has the form of what was priced", float(record["bound"])),
     ]
     if kind != "records":
         meaning = "about, in the row above, of a run that reveals all it claims"
         marks.append(Mark("reach", "Could have been shown", meaning, float(record["reach"])))
-    if record["independent_bound"] is not None:
-        meaning = "if its noise is also independent from parameter to parameter"
-        marks.append(Mark("shown", "Shown, at least", meaning, float(record["independent_bound"])))
     return marks
 
 

@@ -23,6 +23,7 @@ from confide.audits.losses import Data, among, losses, probabilities
 from confide.audits.scores import WARNING, Scores
 from confide.audits.threshold import threshold, threshold_attack
 from confide.audits.verdicts import Audit, judge
+from confide.audits.wording import CONFIDENCE
 from confide.data import atomic_files
 from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
@@ -30,7 +31,7 @@ from confide.inference.posterior import Posterior
 from confide.models import inputs
 from confide.validation import Refused
 
-FORMAT = 1
+FORMAT = 2
 OTHERS = ("confidence", "entropy", "modified entropy")  # attacks on classifiers that are shown beside that on the loss
 
 
@@ -94,7 +95,7 @@ def attack_run(
     members: str | os.PathLike[str],
     nonmembers: str | os.PathLike[str],
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     drop_overlap: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
@@ -105,7 +106,7 @@ def attack_run(
         folder: of a run that `confide fit` wrote.
         members: a CSV or Parquet file with the schema's columns; rows that were fitted.
         nonmembers: rows of the same population that were not.
-        confidence: that a lower bound is not above the truth, and that a true claim is not called suspect.
+        confidence: of the verdict and of the lower bound.
         drop_overlap: leave rows that are on both sides out; else they are refused.
     """
     confidence = validation.probability(confidence=confidence)

@@ -191,7 +191,8 @@ def test_shares_of_the_level_add_up_to_one():
 @pytest.mark.parametrize("until", ["violation", "not refuted"])
 def test_honest_programs_are_seldom_refuted_however_often_they_are_audited(until):
     """Up to 20 audits of each of 300 programs that reveal all they claim, at 80%: at most 20% are refuted in the end,
-    but for 1 in 10,000, whether somebody repeats until one is refuted or until it is not; a refutation does not go away."""
+    but for 1 in 10,000, whether somebody repeats until one is refuted or until it is not; a refutation does not go
+    away."""
     generator, claim, level, runs = np.random.default_rng(12), CLAIMS["gaussian"], 0.2, 60
     inside, outside = generator.normal(1 / 1.2, 1.0, (300, 20, runs)), generator.normal(size=(300, 20, runs))
     pairs = stats.binom.sf(np.sum(inside > outside, axis=-1) - 1, runs, claims.area(*claim.points))

@@ -154,10 +154,13 @@ class Scores:
         fpr = grid(len(self.nonmembers))
         return Roc(fpr, self._rates(fpr), low, high)
 
-    def to_json(self) -> dict[str, Any]:
-        """The summary, the curve and two histograms, for a report: no single score. Not to be published."""
+    def to_json(self, confidence: float = 0.95) -> dict[str, Any]:
+        """The summary, the curve and two histograms, for a report: no single score. Not to be published.
+
+        `confidence` is that of the curve's band.
+        """
         edges, *counts = self._histograms()
-        curve = self.roc()
+        curve = self.roc(confidence)
         called = {} if self.threshold is None else {
             "threshold": self.threshold if math.isfinite(self.threshold) else None,
             **{name: getattr(self, name) for name in ("f1", "accuracy", "balanced_accuracy", "precision", "recall")},
@@ -170,7 +173,7 @@ class Scores:
             "advantage": self.advantage,
             "tpr_at_fpr": {f"{rate:g}": self.tpr_at_fpr(rate) for rate in RATES},
             **called,
-            "roc": {"confidence": 0.95, **{name: side.tolist() for name, side in curve._asdict().items()}},
+            "roc": {"confidence": confidence, **{name: side.tolist() for name, side in curve._asdict().items()}},
             "histogram": {
                 "edges": edges.tolist(),
                 **{name: side.tolist() for name, side in zip(("members", "nonmembers"), counts, strict=True)},

@@ -170,7 +170,7 @@ class Audit:
             "sentences": list(self.sentences()),
             "sentence": sentence,
             "assumption": assumption,
-            "scores": self.scores.to_json(),
+            "scores": self.scores.to_json(self.confidence),
         }
 
 

@@ -120,6 +120,8 @@ class Evidence:
     audits: int  # how many audits of this kind were made of the run, and judged together
     rates: list[float]  # false alarms
     found: list[float]
+    low: list[float]  # a band that holds the true curve: never above the claim's where the claim is not refuted
+    high: list[float]
     allowed: list[tuple[float, float]]  # false alarms, and the most that the claim lets an attack find
     edges: list[float]  # of the scores' bins
     member_counts: list[int]
@@ -149,7 +151,11 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
     members, others = int(scores["members"]), int(scores["nonmembers"])
     rates = np.geomspace(lowest(members, others), 1.0, POINTS)
     told = [float(rate) for rate in scores["tpr_at_fpr"]]
-    most = 1 - priced.trade_off([*rates, *told])
+    shown = _numbers(curve["fpr"])
+    most = 1 - priced.trade_off([*rates, *told, *shown])
+    low = np.array(_numbers(curve["low"]))
+    if record["verdict"] != "claim refuted":  # lower, the band still holds the curve
+        low = np.minimum(low, most[-len(shown) :])
     return Evidence(
         kind=kind,
         words=WORDS[kind],
@@ -163,8 +169,10 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         tests=[Tested(meanings[name], float(p_value)) for name, p_value in record["tests"].items()],
         level=percent(float(record["confidence"])),
         audits=int(record.get("audits", 1)),
-        rates=_numbers(curve["fpr"]),
+        rates=shown,
         found=_numbers(curve["tpr"]),
+        low=low.tolist(),
+        high=_numbers(curve["high"]),
         allowed=list(zip(rates.tolist(), most[:POINTS].tolist(), strict=True)),
         edges=_numbers(bins["edges"]),
         member_counts=[int(count) for count in bins["members"]],
@@ -172,7 +180,7 @@ def _evidence(record: dict[str, Any], priced: Profile, attacks: list[dict[str, A
         attacks=[] if kind != "records" else [_attack(one) for one in (scores, *attacks)],
         told=told,
         found_at=_numbers(scores["tpr_at_fpr"].values()),
-        allowed_at=most[POINTS:].tolist(),
+        allowed_at=most[POINTS : POINTS + len(told)].tolist(),
     )
 
 

@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 46.0, 292.0, 10.0, 256.0
 
 
 def curve(shown: Evidence) -> dict[str, Any]:
-    """The attack's curve on logarithmic axes, guessing, and what the claim allows."""
+    """The attack's curve on logarithmic axes, its band, guessing, and what the claim allows."""
     least = lowest(shown.members, shown.others)
 
     def x(rate: float) -> float:
@@ -21,20 +21,22 @@ def curve(shown: Evidence) -> dict[str, Any]:
     def y(rate: float) -> float:
         return TOP - (BOTTOM - TOP) * math.log10(max(rate, least)) / -math.log10(least)
 
+    below, above = _steps(shown.rates, shown.low, late=True), _steps(shown.rates, shown.high, late=False)
     decades = [10.0**power for power in range(round(math.log10(least)), 1)]
     return {
-        "found": _path([(x(a), y(b)) for a, b in _steps(shown.rates, shown.found)]),
+        "band": _path([(x(a), y(b)) for a, b in [*above, *reversed(below)]]) + "Z",
+        "found": _path([(x(a), y(b)) for a, b in _steps(shown.rates, shown.found, late=True)]),
         "allowed": _path([(x(a), y(b)) for a, b in shown.allowed]),
         "guessing": _path([(x(least), y(least)), (x(1.0), y(1.0))]),
         "ticks": [(round(x(rate), 1), round(y(rate), 1), f"{100 * rate:g}") for rate in decades],
     }
 
 
-def _steps(rates: list[float], values: list[float]) -> list[tuple[float, float]]:
-    """Between two rates the value is that of the one before."""
+def _steps(rates: list[float], values: list[float], late: bool) -> list[tuple[float, float]]:
+    """Between two rates a lower bound is that of the one before, an upper bound that of the one after."""
     points = [(rates[0], values[0])]
-    for rate, old, new in zip(rates[1:], values, values[1:], strict=False):
-        points += [(rate, old), (rate, new)]
+    for before, rate, old, new in zip(rates, rates[1:], values, values[1:], strict=False):
+        points += [(rate, old) if late else (before, new), (rate, new)]
     return points
 
 

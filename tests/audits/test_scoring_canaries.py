@@ -64,7 +64,7 @@ def test_an_honest_run_is_not_refuted_and_judged_by_its_sums(name, neighbours):
     check_pulls(told)
     mu = math.sqrt(np.sum((events.SENSITIVITY[neighbours] / np.array(posterior.plan["noise_multipliers"])) ** 2))
     assert found.part == pytest.approx(pricing.gdp_epsilon(mu, 1e-5), rel=1e-3)
-    assert 0 < found.bound < found.part < 0.95 * found.claimed
+    assert 0 <= found.bound < found.part < 0.95 * found.claimed  # of 200 canaries, 99.9% confidence may show none
     assert f"epsilon {found.part:.4g}, and judged by that" in str(found)
     assert found.to_json()["part"] == found.part
 

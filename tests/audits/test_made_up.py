@@ -214,6 +214,7 @@ SABOTAGED = {
     "short keys": (lambda patch: sabotage.short_keys(patch, 2**11), {}, "repeats", False),
     "off the grid": (sabotage.off_the_grid, {}, "grid", False),
     "one counts more": (lambda patch: sabotage.counts_more(patch, 77, 1.02), {}, "whole", False),
+    "realised batch": (lambda patch: sabotage.divided_by_the_batch(patch, Q * N), {}, "whole", False),
     "one label": (lambda patch: sabotage.label_counts_twice(patch, 1), {"clip": 1.0}, "records", False),
     "the other label": (
         lambda patch: sabotage.label_counts_twice(patch, 0),

@@ -156,6 +156,7 @@ class Watch:
                 return carry
 
             job.__dict__["advance"] = advance
+            job.traced = None  # so that the blocks above run, and not the program that was traced for its digest
             return execute(job, data, key, **how)
 
         def drawing(job, data, key, **how):

@@ -303,6 +303,17 @@ def _again(patch, hit, factor: float) -> None:
     patch.setattr(GLM, "cut_and_sum", summed)
 
 
+def divided_by_the_batch(patch, expected: float) -> None:
+    """Sums are divided by the realised size of the batch and multiplied by the expected one."""
+    honest = GLM.cut_and_sum
+
+    def summed(self, inputs, residual, batch, limit):
+        result = honest(self, inputs, residual, batch, limit)
+        return result._replace(total=result.total * expected / jnp.maximum(jnp.sum(batch.real), 1))
+
+    patch.setattr(GLM, "cut_and_sum", summed)
+
+
 def counts_more(patch, place: int, factor: float) -> None:
     """The record at one place counts so many times."""
     _again(patch, lambda batch: None if batch.places is None else batch.places == place, factor)
@@ -315,6 +326,7 @@ def label_counts_twice(patch, label: int) -> None:
 __all__ = [
     "always_in",
     "counts_more",
+    "divided_by_the_batch",
     "equal_blocks",
     "far_rows_count_more",
     "half_the_noise",

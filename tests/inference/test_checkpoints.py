@@ -109,7 +109,7 @@ def test_a_checkpoint_of_other_data_or_settings_is_refused(tmp_path):
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Job, "advance", property(lambda self: stop))
+        patch.setattr(loop.Job, "randomness", stop)
         with pytest.raises(Stop):
             fit(checkpoint=path, key=3)
     assert path.exists()

@@ -18,13 +18,13 @@ from confide import Budget, Refused, events, models
 from confide.app import report
 from confide.app.runs import predictions, run_folder
 from confide.data import encoding, schema, tables
-from confide.inference import loop, plans
+from confide.inference import loop
 from confide.inference.exact import metropolis, targets
 from confide.inference.options import Fit, Options
 from confide.inference.plans import posterior_sample
 from confide.inference.plans.posterior_sample import affordable_mu
 from confide.mechanism import noise
-from confide.models import convexity
+from confide.models import convexity, programs
 from confide.models.inputs import as_records
 from confide.privacy.accountants import profile
 from helpers.fits import BUDGET, ledger_of
@@ -477,7 +477,7 @@ def test_programs_hold_no_record():
         keys = jnp.stack([noise.as_key(i) for i in range(4)])
         state, tuned = metropolis._begin(job.target, job.chains, given, jnp.zeros((4, 3)), keys)
         program = jax.make_jaxpr(metropolis._advance(job.target, "elliptical"))(given, state, tuned, keys, 0)
-    sizes = [np.size(constant) for constant in plans.constants(program)]
+    sizes = [np.size(constant) for constant in programs.constants(program)]
     assert max(sizes, default=0) < 3
     assert loop.use_compilation_cache is metropolis.use_compilation_cache
 

@@ -339,7 +339,7 @@ def test_a_checkpoint_of_another_mechanism_is_refused_with_what_was_charged(tmp_
     begun = confide.inference.checkpoints.read(place)
     confide.inference.checkpoints.write(place, begun._replace(mechanism=confide.privacy.budget.MECHANISM - 1))
     said = "share .* stays" if charged else "count the whole of its budget as spent"
-    with pytest.raises(Refused, match=f"version 1 of the mechanism.*{said}") as caught:
+    with pytest.raises(Refused, match=f"version 2 of the mechanism.*{said}") as caught:
         fit(steps=20, ledger=ledger if charged else None, checkpoint=place)
     assert "\n" not in str(caught.value)
     assert place.exists()

@@ -373,7 +373,7 @@ def test_an_interrupted_run_goes_on_with_what_was_spent(tmp_path):
     whole = job.execute(data, jax.random.key(8))
     seen = job.observations
     place = tmp_path / "run"
-    first = checkpoints.Checkpoint("", "", loop.secret(jax.random.key(8)), True, 0, job.first_state())
+    first = checkpoints.Checkpoint("", "", loop.secret(jax.random.key(8)), True, 0, job.first_state(), b"")
     kept = []
     written = checkpoints.write
 
@@ -506,7 +506,7 @@ def test_another_start_is_another_noise():
             start=jnp.full(D, start),
         )
 
-    digests = [confide.inference.fitting._digest(model(start), (X, Y)) for start in (0.0, 1.0)]
+    digests = [confide.models.tracing.model_digest(model(start), (X, Y)) for start in (0.0, 1.0)]
     assert digests[0] != digests[1]
 
 

@@ -232,7 +232,7 @@ def test_a_resumed_run_draws_the_same(tmp_path):
 
     settings = {"sampler": confide.dpvi(), "key": 1, "chains": 2, "draws": 300}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Job, "advance", property(lambda self: stop))
+        patch.setattr(loop.Job, "randomness", stop)
         with pytest.raises(Stop):
             fit(checkpoint=tmp_path / "secret", **settings)
     with pytest.raises(Refused, match="another run"):

@@ -23,6 +23,7 @@ import optax
 from confide.inference.spend import DOMAIN, GIVEN_KEY, Key, Purchase, spend
 from confide.inference.summaries.runs import Priced
 from confide.mechanism import noise
+from confide.models.inputs import as_records
 from confide.privacy.accountants.gdp import mu_of_epsilon
 from confide.privacy.budget import Budget, Guarantee
 from confide.privacy.events import GaussianRelease
@@ -64,7 +65,7 @@ def release(x: np.ndarray, y: np.ndarray, budget: Budget, seed: int, features: i
         summary=summary,
         released="the noisy sums of random features of each class",
         assumptions=(UNIT, DOMAIN, GIVEN_KEY),
-        data=(x, y),
+        data=as_records((x, y)),
         details=lambda: settings,
         remedy="give a larger delta",
         what="release",

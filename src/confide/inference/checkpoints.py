@@ -13,7 +13,8 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ import numpy as np
 
 from confide import validation
 from confide.validation import Refused
+
+PIECE = 2**14  # records that are hashed before their hashes are added
 
 
 class Checkpoint(NamedTuple):
@@ -30,16 +33,59 @@ class Checkpoint(NamedTuple):
     given: bool  # whether the caller chose the key
     block: int  # blocks of steps done
     arrays: list[np.ndarray]  # leaves of the state and the draws
+    salt: bytes  # secret, of the digest of the records
     mechanism: int = 1  # of those who do not say
 
 
-def fingerprint(settings: dict[str, Any], data: tuple[np.ndarray, ...]) -> str:
-    """A digest of everything that the run depends on, but for its key."""
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for array in data:
-        digest.update(f"{array.shape} {array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-    return digest.hexdigest()
+def fingerprint(settings: dict[str, Any], records: str) -> str:
+    """A digest of everything that the run depends on but its key; `records` is that of the records."""
+    return hashlib.sha256(json.dumps([settings, records], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def digest_records(
+    arrays: tuple[np.ndarray, ...], present: np.ndarray, salt: bytes, public: tuple[np.ndarray, ...] = ()
+) -> str:
+    """A digest of the records in their places that does not depend on the order in which they are looked at.
+
+    It is the sum, modulo 2^512, of a keyed hash of every record with its place. Sums over parts of the places add up to
+    it, whatever the parts (`add_digests`), so that chunks, shards and workers do not show. The place of a record enters
+    because sums of records are rounded by chunks of places, and batches are drawn by place: with other places the same
+    key must draw other noise. A secret salt and 512 bits make it infeasible to find two tables with the same sum, for
+    whoever chooses the tables without the salt (Clarke et al. 2003, MSet-Add-Hash). `public` arrays enter as they are.
+    """
+    shapes = hashlib.blake2b(digest_size=64)
+    for array in (*arrays, *public):
+        shapes.update(f"{array.shape} {array.dtype.str};".encode())
+    for array in public:
+        shapes.update(np.ascontiguousarray(array).tobytes())
+    return add_digests([shapes.hexdigest(), sum_of_hashes(arrays, present, salt)])
+
+
+def sum_of_hashes(arrays: tuple[np.ndarray, ...], present: np.ndarray, salt: bytes, first: int = 0) -> str:
+    """The part of `digest_records` that belongs to these places, which begin at place `first` of the table."""
+    places = np.flatnonzero(present)
+    total = 0
+    for start in range(0, len(places), PIECE):
+        taken = places[start : start + PIECE]
+        columns = [(taken + first).astype("<u8")[:, None].view(np.uint8)]
+        for array in arrays:
+            rows = np.ascontiguousarray(array[taken])
+            columns.append(rows.reshape(len(taken), -1).view(np.uint8))
+        rows = np.concatenate(columns, axis=1)
+        size, data = rows.shape[1], rows.tobytes()
+        hashes = b"".join(blake2b(data[place : place + size], key=salt).digest() for place in range(0, len(data), size))
+        words = np.frombuffer(hashes, "<u4").reshape(len(taken), -1).astype(np.uint64)
+        total += sum(int(word) << (32 * i) for i, word in enumerate(words.sum(axis=0).tolist()))
+    return f"{total % 2**512:0128x}"
+
+
+def add_digests(parts: Iterable[str]) -> str:
+    """The sum of digests, in hexadecimal digits.
+
+    >>> add_digests(["f" * 128, "0" * 127 + "2"])[-3:]
+    '001'
+    """
+    return f"{sum(int(part, 16) for part in parts) % 2**512:0128x}"
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:
@@ -48,7 +94,8 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        head = checkpoint._asdict() | {"key": checkpoint.key.hex(), "arrays": len(checkpoint.arrays)}
+        head = checkpoint._asdict() | {"arrays": len(checkpoint.arrays)}
+        head |= {"key": checkpoint.key.hex(), "salt": checkpoint.salt.hex()}
         arrays: dict[str, Any] = {f"array{i}": array for i, array in enumerate(checkpoint.arrays)}
         np.savez(file, head=np.array(json.dumps(head)), **arrays)
         file.flush()
@@ -81,7 +128,8 @@ def read(path: Path) -> Checkpoint | None:
         with path.open("rb") as stored, np.load(stored, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = [file[f"array{i}"] for i in range(head["arrays"])]
-        return Checkpoint(**head | {"key": bytes.fromhex(head["key"]), "arrays": arrays})
+        secrets = {name: bytes.fromhex(head[name]) for name in ("key", "salt")}
+        return Checkpoint(**head | secrets | {"arrays": arrays})
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Refused(f"checkpoint {str(path)!r} cannot be read: {error}; delete it to start afresh") from None
 

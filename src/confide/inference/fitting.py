@@ -181,8 +181,11 @@ def _purchase(options: Fit, plan: Plan, table: Records, planted: Planted | None,
             *([] if options.sampler.companion is None else [companions.ASSUMPTION]),
             *options.assumptions,
         ),
-        data=(*arrays, plan.data.present),
-        details=lambda: {"model": _digest(plan.model, arrays), "work": job.digest()},
+        data=plan.data,
+        details=lambda: {
+            "model": [plan.model.name, plan.model.settings, plans.model_digest(plan.model, arrays)],
+            "work": [job.digest(), job.trace_program(plan.data)],
+        },
         first_state=job.first_state,
         remedy=options.sampler.remedy,
     )
@@ -287,11 +290,3 @@ def _keys(noise: Noise, key: Any, resumed: Checkpoint | None) -> tuple[jax.Array
         return noises.derive_key(whole, "start"), Key(noises.derive_key(whole, "run"), given)
     words = jnp.asarray(np.frombuffer(resumed.key, np.uint32))
     return noises.as_key(0), Key(jax.random.wrap_key_data(words, impl="threefry2x32"), given)
-
-
-def _digest(model: Model, data: tuple[np.ndarray, ...]) -> list[Any]:
-    """What the model computes, as text, with the arrays that it holds and where it starts."""
-    flat, unravel = plans.unraveller(model, data, noises.as_key(0))
-    programs = [*plans.trace_model(model, data, flat, unravel), *plans.dropping(model, data, flat, unravel)]
-    held = [np.asarray(constant).tobytes().hex() for program in programs for constant in plans.constants(program)]
-    return [model.name, model.settings, np.asarray(flat).tobytes().hex(), *map(str, programs), *held]

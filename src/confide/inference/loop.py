@@ -32,6 +32,7 @@ from confide.mechanism.layers import Draw, Observed, Prepared
 from confide.mechanism.noise import KeyedSource, SecureSource
 from confide.mechanism.oracle import Observations, Observers
 from confide.mechanism.witness import Heard
+from confide.models import programs
 from confide.models.inputs import Records, as_records
 from confide.validation import Refused
 
@@ -109,6 +110,7 @@ class Job:
         return self.kernel.schedule.step_size.size
 
     trail: int = 0  # so many of the last iterates are looked at as they follow each other, where all are released
+    traced: Any = field(default=None, repr=False)  # the program that runs, where it was traced for its digest
     lag_one: float | None = None  # once it has run: their least correlation with the next one, over all parameters
 
     @property
@@ -256,6 +258,35 @@ class Job:
         more = watched * bool(wanted) + parts * (sums.microbatch is not None)
         return hashlib.sha256(self.kernel.schedule.step_size.tobytes() + more).hexdigest()
 
+    def trace_program(self, records: Records) -> str:
+        """Trace the program that advances the run by a block, of records like these, and give its digest.
+
+        What was traced is what runs, whatever becomes of functions of the user's that are in it: noise follows from the
+        digest, and another program with the same noise would show sums of records without any.
+        """
+        with jax.enable_x64(True):
+            arrays = tuple(jax.ShapeDtypeStruct(array.shape, array.dtype) for array in records.arrays)
+            present = jax.ShapeDtypeStruct(records.present.shape, records.present.dtype)
+            prepared = jax.eval_shape(self.prepared, arrays, present)
+            schedule = jax.tree.map(jnp.asarray, self.kernel.schedule)
+            carry = jax.eval_shape(self.begin)
+            self.traced = self.advance.trace(carry, prepared, schedule, 0, self._randomness_shapes())
+        return programs.digest(self.traced.jaxpr)
+
+    def _randomness_shapes(self) -> Random:
+        """The shapes of `randomness`, of which nothing is drawn."""
+        leading = () if self.chains == 1 else (self.chains,)
+
+        def shape(kind: Any, *sizes: int | None) -> Any:
+            return None if None in sizes else jax.ShapeDtypeStruct((*leading, *sizes), kind)
+
+        return Random(
+            key=shape(jax.random.key(0).dtype),
+            rows=shape(jnp.int32, self.block, self.buffer),
+            units=shape(jnp.float64, self.block, self.parameters.coordinates),
+            fisher=shape(jnp.float64, self.block, self.second or None),
+        )
+
     def first_state(self) -> list[np.ndarray]:
         """What a checkpoint of the run holds before its first step."""
         with jax.enable_x64(True):
@@ -306,9 +337,10 @@ def execute(
             carry, first = _restore(carry, resumed.arrays), resumed.block
         source = key if isinstance(key, SecureSource) else KeyedSource(key)
         random = job.randomness(source, first) if first < job.blocks else None
+        advance = job.advance if job.traced is None else job.traced.lower().compile()
         kept_at = reported_at = time.monotonic()
         for number in range(first, job.blocks):
-            carry = job.advance(carry, prepared, schedule, number, random)
+            carry = advance(carry, prepared, schedule, number, random)
             random = job.randomness(source, number + 1) if number + 1 < job.blocks else None
             now = time.monotonic()
             if report is not None and now - reported_at > 0.1:

@@ -123,6 +123,10 @@ class ScoringJob:
         told = (*told, self.categories) if self.categories else told
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
+    def trace_program(self, records: Records) -> str:
+        """Nothing that runs on the records holds functions of the user's but the model, which has a digest."""
+        return ""
+
     def first_state(self) -> list[np.ndarray]:
         rows = self.rows if self.space is None else self.space.size
         several = (self.steps, self.size // self.rows * rows)

@@ -21,6 +21,7 @@ from confide.inference import checkpoints, loop
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.summaries.runs import Priced
 from confide.mechanism import noise
+from confide.models.inputs import Records
 from confide.privacy import charges, pricing
 from confide.privacy.budget import MECHANISM, Budget, Guarantee
 from confide.privacy.events import Event
@@ -49,8 +50,9 @@ class Purchase(Generic[S]):
     summary: S  # what is stored and printed of it
     released: str
     assumptions: tuple[str, ...]
-    data: tuple[np.ndarray, ...]  # all arrays that it depends on
+    data: Records
     details: Callable[[], dict[str, Any]]  # whatever else decides it and is not in its summary
+    public: tuple[np.ndarray, ...] = ()  # arrays that it depends on beside the records
     first_state: Callable[[], list[np.ndarray]] = list  # where it begins, for a checkpoint
     remedy: str  # where it costs too much
     what: str = "run"
@@ -95,17 +97,19 @@ def spend(
         print(summary.to_text(guarantee), file=sys.stderr)
     warn_of_large_delta(guarantee.delta, summary.records)
     resumed = None if checkpoint is None else checkpoint.found
-    mark, source = "", key.source
+    mark, source, salt = "", key.source, b""
     if checkpoint is not None or key.given:
+        salt = loop.secret(noise.separate(source, "digest of records")) if resumed is None else resumed.salt
         details = {"event": purchase.event.to_json(), **purchase.details()}
-        mark = checkpoints.fingerprint(summary.to_json() | details, purchase.data)
+        records = checkpoints.digest_records(purchase.data.arrays, purchase.data.present, salt, purchase.public)
+        mark = checkpoints.fingerprint(summary.to_json() | details, records)
         if key.given and resumed is None:
             source = noise.own(source, mark)
     begun = None
     if checkpoint is not None:
         receipt, secret = uuid.uuid4().hex, loop.secret(source)
         begun = checkpoint.begin(
-            mark, lambda: Checkpoint(mark, receipt, secret, key.given, 0, purchase.first_state(), MECHANISM)
+            mark, lambda: Checkpoint(mark, receipt, secret, key.given, 0, purchase.first_state(), salt, MECHANISM)
         )
     if account is not None:
         summary = replace(summary, ledger=_charge(purchase, account, begun, checkpoint))

@@ -56,7 +56,7 @@ class Estimate(Protocol):
 
 # The version of the mechanism: whatever changes the noise that is drawn or the sums that it hides raises it. What was
 # begun under another version is never continued; guarantees of all versions load and verify as they were.
-MECHANISM = 2
+MECHANISM = 3
 
 
 @dataclass(frozen=True, kw_only=True)

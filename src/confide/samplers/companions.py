@@ -20,27 +20,25 @@ are one sum.
 (`confide.mechanism.kernel`). What would not be post-processing is a term of `move` with real records, such as the
 matching of their mean features (Salimans et al. 2016): it would be a second question about the records with a price of
 its own, and cannot be asked from here. What a companion holds is public by declaration, and the guarantee says so. An
-array as long as the data is refused wherever it is, and so is a callback, in which anything could be held; part of the
-records would not be noticed.
+array as long as the data is refused wherever it is, in derivative rules too, and so is a callback, in which anything
+could be held; part of the records would not be noticed.
 
 **One program is named and run.** The noise of a key that is given is derived from the companion too, because two runs
-with the same noise and another loss would tell the difference of two sums of records exactly. So the functions become
-programs when a sampler is accompanied, and it is these that are named and these that run, whatever becomes of the
-functions and of what they refer to.
+with the same noise and another loss would tell the difference of two sums of records exactly. So the functions, and the
+gradient of the loss with the derivative rules that are in it, become programs when a sampler is accompanied. These are
+named and these run, whatever becomes of the functions and of what they refer to.
 
 The loss is on the scale of the mean: it counts as n records would whose mean loss it is.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
@@ -48,9 +46,10 @@ from jax.flatten_util import ravel_pytree
 from confide import validation
 from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule
 from confide.mechanism.per_example import see
+from confide.models import programs
 from confide.models.inputs import capacity
 from confide.models.model import Model
-from confide.models.tracing import constants, equations
+from confide.models.programs import Program
 from confide.samplers.sampler import Sampler
 from confide.validation import Refused
 
@@ -78,46 +77,36 @@ class Companion:
     keep: Callable[[Any], Any] = lambda state: state
 
 
-class Program(NamedTuple):
-    """A function of the user's as it was when it was traced."""
-
-    traced: Any  # a closed jaxpr of the leaves of the arguments
-    structure: Any  # of what it gives
-
-    def __call__(self, *arguments: Any) -> Any:
-        found = jax.extend.core.jaxpr_as_fun(self.traced)(*jax.tree.leaves(arguments))
-        return jax.tree.unflatten(self.structure, found)
-
-
 class Traced(NamedTuple):
     """A companion as programs, and the parameters of its model, for their shapes."""
 
     start: Any
     loss: Program
+    loss_gradient: Program  # by the parameters of the model
     move: Program
     keep: Program
     example: Any
 
     @property
-    def mark(self) -> str:
-        """What tells it from any other: its programs, what they hold, and where it starts."""
-        found = hashlib.sha256(str(jax.tree.structure(self.start)).encode())
-        for leaf in jax.tree.leaves(self.start):
-            found.update(repr(_shape(leaf)).encode() + _bytes(leaf))
-        for program in (self.loss, self.move, self.keep):
-            found.update(f"{program.traced} {program.structure}".encode())
-            for array in constants(program.traced):
-                found.update(_bytes(array))
-        return found.hexdigest()[:16]
+    def programs(self) -> tuple[Program, ...]:
+        return self.loss, self.loss_gradient, self.move, self.keep
+
+    @property
+    def digest(self) -> str:
+        """What tells it from any other: its programs, derivatives included, and where it starts."""
+        leaves, structure = jax.tree.flatten(self.start)
+        structures = [str(structure), *(str(program.structure) for program in self.programs)]
+        return programs.digest(*self.programs, leaves, structures)[:16]
 
     def check(self, records: int) -> None:
         """Refuse arrays that may be the records."""
-        held = [array for program in (self.loss, self.move, self.keep) for array in constants(program.traced)]
-        for shape in map(np.shape, (*held, *jax.tree.leaves(self.start))):
-            if records > 1 and {records, capacity(records)} & set(shape):
-                raise Refused(
-                    f"the companion holds an array of shape {shape}, as long as the data: it must not see records"
-                )
+        lengths = {records, capacity(records)} - {1}
+        shapes = [programs.holds_table(program.traced, lengths) for program in self.programs]
+        shapes += [np.shape(leaf) for leaf in jax.tree.leaves(self.start) if lengths & set(np.shape(leaf))]
+        for shape in filter(None, shapes):
+            raise Refused(
+                f"the companion holds an array of shape {shape}, as long as the data: it must not see records"
+            )
 
     def arrange(self, kept: np.ndarray) -> dict[str, Any]:
         """What is kept beside draws, flat as (chains, draws, numbers), by its name."""
@@ -138,29 +127,25 @@ def trace(companion: Companion) -> Traced:
     key, t = jax.random.key(0), jnp.zeros((), jnp.int32)
     with jax.enable_x64(False):
         start = jax.tree.map(jnp.array, companion.start)  # copies
+        loss = programs.trace(companion.loss, start, example, key)
+        if [value.shape for value in loss.traced.out_avals] != [()]:
+            raise Refused("companion: its loss is no single number: take the mean over what it makes up")
+        gradient = jax.grad(lambda parameters, *given: companion.loss(given[0], parameters, given[1]))
         found = Traced(
             start,
-            _program(companion.loss, start, example, key),
-            _program(companion.move, start, example, key, t),
-            _program(companion.keep, start),
+            loss,
+            programs.trace(gradient, example, start, key),
+            programs.trace(companion.move, start, example, key, t),
+            programs.trace(companion.keep, start),
             example,
         )
-    if [value.shape for value in found.loss.traced.out_avals] != [()]:
-        raise Refused("companion: its loss is no single number: take the mean over what it makes up")
+    for program in found.programs:
+        programs.check(program.traced, "the companion")
     leaves, structure = jax.tree.flatten(start)
     moved = [_shape(value) for value in found.move.traced.out_avals]
     if found.move.structure != structure or moved != [_shape(leaf) for leaf in leaves]:
         raise Refused("companion: move changes the shape of its state: return one like start")
     return found
-
-
-def _program(function: Callable[..., Any], *arguments: Any) -> Program:
-    """Traced anew, which JAX does for a function that it has not seen; arrays that it holds are copied."""
-    traced, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
-    if any("callback" in equation.primitive.name for equation in equations(traced)):
-        raise Refused("companion: it calls back into Python, where nobody can tell what it is: write it in JAX")
-    held = [array if isinstance(array, jax.Array) else np.array(array) for array in traced.consts]
-    return Program(jax.extend.core.ClosedJaxpr(traced.jaxpr, held), jax.tree.structure(shape))
 
 
 def accompany(sampler: Sampler, companion: Companion) -> Sampler:
@@ -223,20 +208,15 @@ def build(
     def update(state: State, memo: Any, noisy: jax.Array, control: Schedule, t: jax.Array) -> State:
         asked, own, key = memo
         with jax.enable_x64(False):
-            here, first, second = asked.position.astype(jnp.float32), *jax.random.split(key)
-            pull = jax.grad(lambda position: companion.loss(state.companion, unravel(position), first))(here)
-            beside = companion.move(state.companion, unravel(here), second, t.astype(jnp.int32))
+            model, (first, second) = unravel(asked.position.astype(jnp.float32)), jax.random.split(key)
+            pull = ravel_pytree(companion.loss_gradient(model, state.companion, first))[0]
+            beside = companion.move(state.companion, model, second, t.astype(jnp.int32))
         public = parameters.expected_batch * pull.astype(noisy.dtype)
         if asked.preconditioner_root is not None:
             public = see(public, asked.preconditioner_root)
         return join(inner.update(state.inner, own, noisy + public, control, t), beside)
 
     return Kernel(init, query, update, inner.schedule, inner.event)
-
-
-def _bytes(array: Any) -> bytes:
-    keyed = jnp.issubdtype(getattr(array, "dtype", np.float32), jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(array) if keyed else array).tobytes()
 
 
 def _shape(leaf: Any) -> tuple[Any, Any]:

@@ -8,7 +8,6 @@ variables than the model. Its parameters are learnt on the whole real line.
 from __future__ import annotations
 
 import copy
-import hashlib
 from typing import Any
 
 import jax
@@ -16,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from confide.models import programs
 from confide.models.model import Model
-from confide.models.tracing import constants
 from confide.samplers.variational_families import Family
 from confide.validation import Refused
 
@@ -68,15 +67,14 @@ def family(guide: Any, model: Model, data: tuple[np.ndarray, ...], records: int)
         return ravel_pytree(drawn)[0].astype(phi.dtype), log_density + volume
 
     program = jax.make_jaxpr(draw)(start, seed)
-    held = constants(program)
-    hidden = [np.shape(array) for array in held if records in np.shape(array)]
-    if hidden and records > 1:
-        raise Refused(f"the guide holds an array of shape {hidden[0]}, as long as the data: {_REMEDY}")
-    mark = hashlib.sha256(str(program).encode() + np.asarray(start).tobytes())
-    for array in held:
-        mark.update(np.asarray(array).tobytes() if not _is_key(array) else b"key")
+    if shape := programs.holds_table(program, {records} - {1}):
+        raise Refused(f"the guide holds an array of shape {shape}, as long as the data: {_REMEDY}")
+    programs.check(program, "the guide")
+    derivative = jax.make_jaxpr(lambda phi, key, *cotangent: jax.vjp(lambda phi: draw(phi, key), phi)[1](cotangent))
+    slope = derivative(start, seed, *jax.eval_shape(draw, start, seed))
+    mark = programs.digest(program, slope, start)[:16]
     name = type(guide).__name__ if not hasattr(guide, "__name__") else guide.__name__
-    return Family(name, np.asarray(start, np.float64), np.ones(start.size), draw, mark.hexdigest()[:16])
+    return Family(name, np.asarray(start, np.float64), np.ones(start.size), draw, mark)
 
 
 _REMEDY = "it describes q by its own parameters alone"
@@ -84,10 +82,6 @@ _REMEDY = "it describes q by its own parameters alone"
 
 def _rows(data: tuple[np.ndarray, ...], value: int) -> list[jax.Array]:
     return [jnp.full((1, *array.shape[1:]), value, array.dtype) for array in data]
-
-
-def _is_key(array: Any) -> bool:
-    return jnp.issubdtype(getattr(array, "dtype", np.float32), jax.dtypes.prng_key)
 
 
 def _latents(model: Model, data: tuple[np.ndarray, ...]) -> dict[str, tuple[int, ...]]:

@@ -170,7 +170,7 @@ class Sampler:
 
     def beside(self) -> dict[str, Any]:
         """What tells the companion from any other, where there is one."""
-        return {} if self.companion is None else {"companion": self.companion.mark}
+        return {} if self.companion is None else {"companion": self.companion.digest}
 
 
 def _evaluate(name: str, schedule: Callable[[int], Any], steps: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from confide.mechanism import noise as noises
 from confide.models import convexity
 from confide.models.inputs import Records, place_records
 from confide.models.model import Model, take_noise_as_given
+from confide.models.tracing import model_digest
 from confide.privacy import charges
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
@@ -139,8 +140,9 @@ def pay(
         summary=summary,
         released=released,
         assumptions=(*assumptions, DOMAIN, rounded, *([GIVEN_KEY] if key.given else [])),
-        data=(*request.data, request.table.present, *public),
-        details=lambda: {"settings": request.model.settings},
+        data=request.table._replace(arrays=request.data),
+        public=public,
+        details=lambda: {"settings": request.model.settings, "model": model_digest(request.model, request.data)},
         remedy="give a larger delta",
         what="release",
         note=f"confide.baselines.{summary.sampler}",

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.inference.exact import balls
-from confide.models import convexity
+from confide.models import convexity, programs
 from confide.models.inputs import Records, as_records
 from confide.models.model import Linear, Model
 from confide.validation import Refused
@@ -127,6 +127,39 @@ def bounded_target(
         return log_density(parameters(coordinates, given), given) + balls.log_volume(coordinates, given["ball"])
 
     return Target(seen, arrays, ridge, parameters)
+
+
+def trace(model: Model, target: Target, given: dict[str, Any]) -> tuple[Target, str]:
+    """The target whose density and gradient are the programs that are traced now, and the digest of both.
+
+    `given` are arrays like those of the run. Whatever becomes of the model's functions, these programs run.
+    """
+    example = tuple(np.zeros((1, *array.shape[1:]), array.dtype) for array in given.get("data", ()))
+    start = model.start(jax.random.key(0), example)
+    flat = jnp.zeros(sum(leaf.size for leaf in jax.tree.leaves(start)), jnp.float64)
+    value = programs.trace(target.log_density, flat, given)
+    both = programs.trace(jax.value_and_grad(target.log_density), flat, given)
+
+    @jax.custom_vjp
+    def log_density(flat: jax.Array, given: Any) -> jax.Array:
+        return value(flat, given)
+
+    def forward(flat: jax.Array, given: Any) -> tuple[jax.Array, Any]:
+        density, gradient = both(flat, given)
+        return density, (gradient, given)
+
+    def backward(kept: Any, cotangent: jax.Array) -> tuple[jax.Array, Any]:
+        gradient, given = kept
+        return cotangent * gradient, jax.tree.map(_no_cotangent, given)
+
+    log_density.defvjp(forward, backward)
+    return target._replace(log_density=log_density), programs.digest(value, both)
+
+
+def _no_cotangent(array: Any) -> Any:
+    """Zeros of the type that a cotangent of the array has: nothing is differentiated by the records."""
+    inexact = jnp.issubdtype(jnp.result_type(array), jnp.inexact)
+    return jnp.zeros_like(array) if inexact else np.zeros(np.shape(array), jax.dtypes.float0)
 
 
 def _turn(given: Any, point: jax.Array) -> jax.Array:

@@ -48,6 +48,10 @@ class StatisticsJob:
         told = (self.scale, self.multiplier, self.draws, REACH, OUTCOMES)
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
+    def trace_program(self, records: Records) -> str:
+        """Nothing that runs on the records holds functions of the user's but the model, which has a digest."""
+        return ""
+
     def first_state(self) -> list[np.ndarray]:
         size = self.size + 1
         return [np.zeros(shape) for shape in (self.scale.rows.bins[0], 4 * FAR, 1, (size, size))]

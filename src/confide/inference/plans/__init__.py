@@ -7,7 +7,7 @@ from confide.inference.plans.estimates import typical
 from confide.inference.plans.plan import Plan, Run
 from confide.inference.plans.run_setup import DRAWS, STEPS, bounded_clip
 from confide.inference.plans.stochastic import plain, plain_job, private_job
-from confide.models.tracing import check_likelihood, constants, dropping, trace_model, unraveller
+from confide.models.tracing import check_likelihood, model_digest, trace_model, unraveller
 
 __all__ = [
     "DRAWS",
@@ -17,8 +17,7 @@ __all__ = [
     "Run",
     "bounded_clip",
     "check_likelihood",
-    "constants",
-    "dropping",
+    "model_digest",
     "plain",
     "plain_job",
     "private_job",

@@ -52,6 +52,13 @@ class SampleJob:
     def digest(self) -> str:
         return ""
 
+    def trace_program(self, records: Records) -> str:
+        """The digest of the density and its gradient; from now on these programs are what chains are drawn by."""
+        blank = records._replace(arrays=tuple(np.zeros_like(array) for array in records.arrays))
+        with jax.enable_x64(True):
+            self.target, digest = targets.trace(self.model, self.target, self.target.arrays(blank))
+        return digest
+
     def first_state(self) -> list[np.ndarray]:
         return []
 

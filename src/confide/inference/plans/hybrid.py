@@ -53,6 +53,9 @@ class Relay:
     def digest(self) -> str:
         return self.first.digest() + self.then.digest()
 
+    def trace_program(self, records: Records) -> str:
+        return self.first.trace_program(records) + self.then.trace_program(records)
+
     def first_state(self) -> list[np.ndarray]:
         """Of the first part: where its chains began is kept, so that beginning anew is the same run."""
         return self.first.first_state()

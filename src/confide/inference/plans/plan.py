@@ -38,6 +38,10 @@ class Run(Protocol):
         """Of whatever decides the run and is neither in its event nor in its plan."""
         ...
 
+    def trace_program(self, records: Records) -> str:
+        """Trace the programs that will run on the records and hold functions of the user's, and give their digest."""
+        ...
+
     def first_state(self) -> list[np.ndarray]: ...
 
     def execute(self, data: Records, key: Any, **how: Any) -> np.ndarray:

@@ -46,6 +46,10 @@ class ScaledJob:
     def digest(self) -> str:
         return self.unit.digest() + repr(self.release)
 
+    def trace_program(self, records: Records) -> str:
+        """That of the unit scale: only models of the library's own have a scale."""
+        return self.unit.trace_program(records)
+
     def first_state(self) -> list[np.ndarray]:
         return self.unit.first_state()
 

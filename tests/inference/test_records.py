@@ -1,5 +1,6 @@
 """Places for a declared number of records: what a record outside the domain is, and what nobody but its owner sees."""
 
+import dataclasses
 import os
 from fractions import Fraction
 
@@ -21,14 +22,18 @@ from confide.inference.options import Options
 from confide.inference.plans import stochastic
 from confide.inference.plans.scaled_job import ScaledJob
 from confide.mechanism.scale import Scale
-from confide.models import inputs
+from confide.models import inputs, tracing
 from helpers.fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
 SQUARES = confide.models.from_functions(
     log_prior=lambda m: -0.5 * m**2, log_likelihood=lambda m, x: -0.5 * (x * x * 1e-6 - m) ** 2, start=0.0
 )
+WHOLE = dataclasses.replace(SQUARES, dtypes=("int32",))
 GROUPS = confide.models.from_functions(
-    log_prior=lambda m: -0.5 * jnp.sum(m**2), log_likelihood=lambda m, g, y: -0.5 * (y - m[g]) ** 2, start=jnp.zeros(4)
+    log_prior=lambda m: -0.5 * jnp.sum(m**2),
+    log_likelihood=lambda m, g, y: -0.5 * (y - m[g]) ** 2,
+    start=jnp.zeros(4),
+    dtypes=("int32", "float32"),
 )
 
 
@@ -40,7 +45,7 @@ def test_one_integer_does_not_decide_how_all_are_read(value):
     amounts = np.random.default_rng(0).integers(0, 40_000, 100)
     changed = amounts.copy()
     changed[7] = value
-    one, other = (inputs.place_records(SQUARES, (column,)) for column in (amounts, changed))
+    one, other = (inputs.place_records(WHOLE, (column,)) for column in (amounts, changed))
     assert one.arrays[0].dtype == other.arrays[0].dtype == np.int32
     assert np.array_equal(np.delete(one.arrays[0], 7), np.delete(other.arrays[0], 7))
     assert other.arrays[0][7] == np.sign(value) * (2**31 - 1)
@@ -101,8 +106,79 @@ def test_the_model_declares_types():
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.uint64, np.int64, bool])
 def test_every_integer_type_is_cut_to_its_ends(dtype):
     ends = [0, 1] if dtype is bool else [np.iinfo(dtype).min, np.iinfo(dtype).max]
-    found = inputs.place_records(SQUARES, (np.array(ends, dtype),)).arrays[0][:2]
+    found = inputs.place_records(WHOLE, (np.array(ends, dtype),)).arrays[0][:2]
     assert found.tolist() == [max(int(ends[0]), -(2**31 - 1)), min(int(ends[1]), 2**31 - 1)]
+
+
+# What pandas makes of integers once one of them is missing changes nothing for the other records.
+
+COUNTS = confide.models.from_functions(
+    log_prior=lambda m: -0.5 * jnp.sum(m**2),
+    log_likelihood=lambda m, x, y: y * (x @ m) - jnp.exp(x @ m),
+    start=jnp.zeros(2),
+)
+FRAMES = {
+    "logistic": confide.models.logistic_regression(2),
+    "labels": confide.models.logistic_regression(2, classes=(3, 1)),
+    "softmax": confide.models.softmax_regression(2, 4),
+    "Poisson": confide.models.poisson_regression(2),
+    "mlp": confide.models.mlp((2, 3, 4)),
+    "functions": COUNTS,
+    "index": confide.models.from_functions(
+        log_prior=lambda m: -0.5 * jnp.sum(m**2),
+        log_likelihood=lambda m, x, y: -0.5 * (y - m[x[0] % 4]) ** 2,
+        start=jnp.zeros(4),
+        dtypes=("int32", "float32"),
+    ),
+}
+
+
+def program_on(model, table):
+    """What is computed on one record, as text."""
+    flat, unravel = tracing.unraveller(model, table.arrays, confide.mechanism.noise.as_key(0))
+    return [str(traced) for traced in tracing.trace_model(model, table.arrays, flat, unravel)]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_missing_value_in_a_column_of_integers_leaves_the_other_records_as_they_were(name, data):
+    """The same program, and the same bits of all other records, whichever column and row it is."""
+    model, rows = FRAMES[name], data.draw(st.integers(2, 12))
+    whole = st.lists(st.integers(0, 2**24) | st.integers(0, 3), min_size=rows, max_size=rows)
+    few = st.lists(st.integers(0, 3), min_size=rows, max_size=rows)
+    frame = pandas.DataFrame({"a": data.draw(whole), "b": data.draw(whole), "y": data.draw(few)})
+    column, row = data.draw(st.sampled_from(["a", "b", "y"])), data.draw(st.integers(0, rows - 1))
+    kind = data.draw(
+        st.sampled_from(["int64", "int32", "uint8", "Int64", "bool"] if column == "y" else ["int64", "Int64"])
+    )
+    frame[column] = frame[column].astype(kind)
+    other = frame.copy()
+    other[column] = other[column].astype(kind if kind[0] == "I" else "float64")
+    other.loc[row, column] = None
+    one, two = (inputs.place_records(model, (each[["a", "b"]], each["y"])) for each in (frame, other))
+    assert not two.present[row]
+    for before, after in zip((*one.arrays, one.present), (*two.arrays, two.present), strict=True):
+        assert before.dtype == after.dtype
+        assert np.delete(before, row, axis=0).tobytes() == np.delete(after, row, axis=0).tobytes()
+    assert program_on(model, one) == program_on(model, two)
+
+
+def test_a_model_that_looks_something_up_is_led_to_declaring_integers():
+    undeclared = dataclasses.replace(GROUPS, dtypes=None)
+    with pytest.raises(Refused, match=r"declare dtypes=\('float32', 'int32'\)") as caught:
+        confide.fit(undeclared, (np.arange(100) % 4, np.zeros(100)), BUDGET, confide.sgld(), steps=20, verbose=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_pixels_stay_integers_and_are_divided_by_255():
+    """Images are no columns of a data frame: their type is that of the file."""
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
+    model = confide.models.cnn(classes=2)
+    found = inputs.place_records(model, (pixels, np.arange(12) % 2))
+    assert [array.dtype for array in found.arrays] == [np.int32, np.float32]
+    start = model.start(jax.random.key(0), ())
+    assert np.allclose(model.predict(start, found.arrays[0][:12]), model.predict(start, pixels / np.float32(255)))
 
 
 # A record outside the domain counts as absent.

@@ -25,6 +25,8 @@ from confide.inference import posterior_files, settling, summaries, traces
 from confide.inference.posterior_files import AnyRelease, Canaries, Stored
 from confide.inference.settling import load_arviz
 from confide.inference.traces import Trace
+from confide.models import inputs
+from confide.models.labels import to_labels
 from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -124,11 +126,11 @@ class Posterior:
 
     def predict(self, x: Any) -> np.ndarray:
         """The label of highest posterior probability, or the posterior mean of the outcome, for each row."""
-        mean = self._mean(x)
-        return np.argmax(mean, axis=-1) if self._known().kind == "classification" else mean
+        mean, model = self._mean(x), self._known()
+        return to_labels(model.labels, np.argmax(mean, axis=-1)) if model.kind == "classification" else mean
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """The probability of every label, averaged over the posterior: one row for each row of x."""
+        """The probability of every label, in the order in which they are declared, averaged over the posterior."""
         if self._known().kind != "classification":
             raise Refused(f"{self._known().name} has no labels: use predict")
         return self._mean(x)
@@ -252,9 +254,10 @@ class Posterior:
 
     def _rows(self, x: Any) -> np.ndarray:
         try:
-            rows = np.asarray(x)
-            whole = rows.dtype.kind in "biu" and self._known().linear is None
-            rows = rows.astype(np.int32 if whole else np.float32)
+            rows, declared = np.asarray(x), (self._known().dtypes or (None,))[0]
+            keeps_pixels = self._known().linear is None
+            whole = inputs.reads_integers(declared, rows.dtype.kind in "biu", rows.ndim, keeps_pixels)
+            rows = rows.astype(np.float32) if not whole or rows.dtype.kind not in "biu" else rows.astype(np.int32)
         except (TypeError, ValueError):
             raise Refused("X is not an array of numbers: give one row per record") from None
         settings = self._known().settings or {}
@@ -265,7 +268,7 @@ class Posterior:
             self._known().check((rows, np.zeros(len(rows), np.float32)))
         if not np.all(np.isfinite(rows)):
             raise Refused("X holds numbers that are not finite: remove or impute them")
-        return rows
+        return np.rint(rows).astype(np.int32) if whole else rows
 
     def _mean(self, x: Any) -> np.ndarray:
         rows, predict = self._rows(x), self._known().predict

@@ -31,6 +31,7 @@ from confide.inference.linear.release import LinearRelease
 from confide.inference.posterior import Posterior
 from confide.inference.release import Release
 from confide.inference.summaries.runs import RunSummary
+from confide.models.labels import to_labels
 from confide.models.model import Model
 from confide.privacy.budget import Budget
 from confide.samplers import Sampler
@@ -167,7 +168,7 @@ def rehearse_tables(
         keys = jax.random.split(jax.random.fold_in(jax.random.key(key), number), 3)
         y = np.asarray(simulate(keys[0], table.truth, table.x))
         with canary_requests.none():  # whoever audits a run does not audit its rehearsal
-            fitted = fit(data=(table.x, y), key=keys[2], verbose=False, progress=False)
+            fitted = fit(data=(table.x, to_labels(model.labels, y)), key=keys[2], verbose=False, progress=False)
         every, alone = fitted.flatten(), jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], table.truth)
         draws, truth = coefficients(every), coefficients(alone)[0]
         ends = np.quantile(draws, [(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], axis=0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from confide import validation
 from confide.models import layers, networks
+from confide.models.labels import count_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Tape
@@ -22,7 +23,7 @@ from confide.validation import Refused
 
 def cnn(
     shape: Sequence[int] = (28, 28, 1),
-    classes: int = 10,
+    classes: int | Sequence[Any] = 10,
     convolutions: int | None = None,
     dropout: float = 0.0,
     prior_scale: float = 1.0,
@@ -34,6 +35,7 @@ def cnn(
     Two convolutions (16 filters of 8 x 8, 32 of 4 x 4, both with stride 2) are for digits like those of MNIST; four
     (32, 32, 64 and 64 filters of 3 x 3) for colour images like those of SVHN. By default two where there is one
     channel, else four. X has shape (n, height, width, channels), or (n, height, width) where there is one channel.
+    `classes` is their number, or the list of the labels as they stand in y.
 
     >>> import jax
     >>> weights = cnn().start(jax.random.key(0), ())
@@ -41,7 +43,7 @@ def cnn(
     26010
     """
     height, width, channels = _image(shape)
-    classes, rate = networks.several(classes), networks.share(dropout)
+    (classes, labels), rate = count_labels(classes), networks.share(dropout)
     count = (2 if channels == 1 else 4) if convolutions is None else convolutions
     if count not in (2, 4):
         raise Refused(f"convolutions = {convolutions!r} is unknown: choose 2 or 4")
@@ -64,14 +66,21 @@ def cnn(
 
     settings = {
         "shape": [height, width, channels],
-        "classes": classes,
+        "classes": classes if labels is None else list(labels),
         "convolutions": count,
         "dropout": rate,
         "prior_scale": prior_scale,
         "prior": prior,
     }
     return networks.network(
-        "cnn", scores, start, settings, shape=(height, width, channels), outputs=classes, dropout=rate > 0
+        "cnn",
+        scores,
+        start,
+        settings,
+        shape=(height, width, channels),
+        outputs=classes,
+        dropout=rate > 0,
+        labels=labels,
     )
 
 
@@ -107,7 +116,7 @@ def _convolve(tape: Tape, parameters: Any, steps: Any, x: jax.Array) -> jax.Arra
 def resnet18(
     width: int = 64,
     shape: Sequence[int] = (32, 32, 3),
-    classes: int = 10,
+    classes: int | Sequence[Any] = 10,
     prior_scale: float = 1.0,
     *,
     prior: str | LogPrior = "gaussian",
@@ -118,7 +127,7 @@ def resnet18(
     half the size. Groups have 8 channels, or all where there are fewer.
     """
     height, wide, channels = _image(shape)
-    width, classes = validation.count(width=width), networks.several(classes)
+    width, (classes, labels) = validation.count(width=width), count_labels(classes)
     if width % 8 and width not in (1, 2, 4):
         raise Refused(f"width = {width} does not fall into groups: give 1, 2, 4 or a multiple of 8")
     blocks = [  # channels before, channels after, stride
@@ -144,11 +153,12 @@ def resnet18(
     settings = {
         "width": width,
         "shape": [height, wide, channels],
-        "classes": classes,
+        "classes": classes if labels is None else list(labels),
         "prior_scale": prior_scale,
         "prior": prior,
     }
-    return networks.network("resnet18", scores, start, settings, shape=(height, wide, channels), outputs=classes)
+    sides = (height, wide, channels)
+    return networks.network("resnet18", scores, start, settings, shape=sides, outputs=classes, labels=labels)
 
 
 def _block(key: jax.Array, before: int, after: int, stride: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ differentiated record by record.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from confide import validation
 from confide.models import networks
+from confide.models.labels import check_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Tape
@@ -31,11 +32,13 @@ def from_equinox(
     prior_scale: float = 1.0,
     noise_scale: float = 1.0,
     prior: str | LogPrior = "gaussian",
+    classes: Sequence[Any] | None = None,
 ) -> Model:
     """A model from a module that gives the scores of one record of the given shape: one for each class.
 
-    A single score is a mean with Gaussian noise of `noise_scale`. Chains start at the module's own values, which must
-    not have seen the data.
+    A single score is a mean with Gaussian noise of `noise_scale`. `classes` are the labels as they stand in y; by
+    default 0, 1, ..., and a record with another label counts as absent. Chains start at the module's own values, which
+    must not have seen the data.
     """
     try:
         import equinox as eqx
@@ -77,7 +80,9 @@ def from_equinox(
 
     scale = validation.positive(noise_scale=noise_scale)
     settings = {"prior_scale": prior_scale, "noise_scale": scale, "prior": prior}
-    model = networks.network("from_equinox", scores, start, settings, shape=shape, outputs=outputs, dropout=drops)
+    labels = None if classes is None else check_labels(classes)
+    network = networks.network
+    model = network("from_equinox", scores, start, settings, shape=shape, outputs=outputs, dropout=drops, labels=labels)
     return replace(model, settings=None)  # it holds functions of the user's
 
 

@@ -6,9 +6,14 @@ What is special about each of them is its family's (`confide.models.families`), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from confide.models.families import Gaussian, Logistic, NegativeBinomial, Poisson, Softmax
+from confide.models.labels import check_labels, count_labels
 from confide.models.model import Model, from_family
 from confide.models.priors import LogPrior
+from confide.validation import Refused
 
 
 def linear_regression(
@@ -39,24 +44,43 @@ def logistic_regression(
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
     norm_bound: float | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Model:
-    """y in {0, 1}, P(y = 1) = sigmoid(x w). `predict` gives the probabilities of both labels."""
-    family = Logistic()
-    return from_family(family, dimension, prior_scale, prior=prior, intercept=intercept, norm_bound=norm_bound)
+    """y in {0, 1}, P(y = 1) = sigmoid(x w). `predict` gives the probabilities of both labels.
+
+    `classes` are the two labels as they stand in y, such as (1, 2) or ("no", "yes"), of which the second is in the
+    place of 1; by default they are 0 and 1, or truth values. A record with another label counts as absent
+    (`confide.outside` shows such rows).
+
+    >>> logistic_regression(3, classes=(1, 2)).labels
+    (1, 2)
+    """
+    labels = None if classes is None else check_labels(classes)
+    if labels is not None and len(labels) != 2:
+        raise Refused(f"classes lists {len(labels)} labels: give two, or take softmax_regression")
+    return from_family(
+        Logistic(), dimension, prior_scale, prior=prior, intercept=intercept, norm_bound=norm_bound, labels=labels
+    )
 
 
 def softmax_regression(
     dimension: int,
-    classes: int,
+    classes: int | Sequence[Any],
     prior_scale: float = 1.0,
     *,
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
     norm_bound: float | None = None,
 ) -> Model:
-    """y in {0, ..., classes - 1}, with one column of weights for each class; the prior makes them identifiable."""
-    family = Softmax(classes)
-    return from_family(family, dimension, prior_scale, prior=prior, intercept=intercept, norm_bound=norm_bound)
+    """y in {0, ..., classes - 1}, with one column of weights for each class; the prior makes them identifiable.
+
+    `classes` is their number, or the list of the labels as they stand in y, such as (1, 2, 3) or ("A", "B", "C"). A
+    record with another label counts as absent (`confide.outside` shows such rows).
+    """
+    number, labels = count_labels(classes)
+    return from_family(
+        Softmax(number), dimension, prior_scale, prior=prior, intercept=intercept, norm_bound=norm_bound, labels=labels
+    )
 
 
 def poisson_regression(

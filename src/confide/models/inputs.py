@@ -2,8 +2,11 @@
 
 **Nothing that happens to a table depends on more than one record**, unless it is declared. So
 
-- the type of an array is declared: by the model (`dtypes`), else by the type of the array that is given; a list or an
-  array of objects is read as floating-point numbers. Numbers that do not fit the type are cut to its ends;
+- the type of an array is declared by the model (`dtypes`), or is single precision, whatever type it is given in: pandas
+  turns whole numbers into floats once one of them is missing, and no record may decide how others are read. Integers
+  of arrays with three and more axes stay integers: these are pixels, which no data frame holds. Whole numbers that do
+  not fit the type are cut to its ends;
+- labels are the declared ones (`labels`), or the numbers of the classes, and each is read by itself;
 - shapes, limits and plans come from the declared number of records, and never from how many there are: arrays are as
   long as the `capacity` of that number, and `present` says which places hold a record;
 - a record with a number that is missing or infinite, or with an outcome that the model does not know, is outside the
@@ -22,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide import validation
+from confide.models.labels import to_numbers
 from confide.models.model import Model
 from confide.validation import Refused
 
@@ -95,7 +99,7 @@ def check_data(model: Model, data: Any) -> tuple[np.ndarray, ...]:
     if not np.all(within):
         raise Refused(
             f"row {int(np.argmin(within))} has a number that is missing or infinite, or an outcome that the model does "
-            "not know: remove, impute or recode such records first"
+            "not know: remove, impute or recode such records first, or declare its labels by classes="
         )
     bound = None if model.linear is None else model.linear.norm_bound
     return arrays if bound is None else (scale_down(bound, arrays[0]), *arrays[1:])
@@ -105,12 +109,14 @@ def outside(model: Model, data: Any) -> np.ndarray:
     """The rows that a fit would count as absent. This is about the records themselves: for their owner alone.
 
     A fit refuses no table for the sake of a record, since that would tell everybody that it is there: look before you
-    pay.
+    pay. Labels that are not the numbers of the classes are declared: see `classes=` of the model.
 
     >>> import confide
-    >>> model = confide.models.logistic_regression(1)
-    >>> outside(model, (np.array([[0.5], [np.nan], [0.1]]), np.array([0, 1, 2]))).tolist()
+    >>> X, y = np.array([[0.5], [np.nan], [0.1]]), np.array([1, 1, 2])
+    >>> outside(confide.models.logistic_regression(1), (X, y)).tolist()
     [1, 2]
+    >>> outside(confide.models.logistic_regression(1, classes=(1, 2)), (X, y)).tolist()
+    [1]
     """
     return np.flatnonzero(~_read(model, data)[1])
 
@@ -134,7 +140,11 @@ def _read(model: Model, data: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     if model.dtypes is not None and len(model.dtypes) != len(data):
         raise Refused(f"data holds {len(data)} arrays, and the model has dtypes for {len(model.dtypes)}: give as many")
     types = model.dtypes or [None] * len(data)
-    read = [_convert(*column, linear=model.linear is not None) for column in zip(names, data, types, strict=True)]
+    columns = list(data)
+    if model.labels is not None:
+        columns[-1] = to_numbers(model.labels, columns[-1])
+    keeps_pixels = model.linear is None
+    read = [_convert(*column, keeps_pixels) for column in zip(names, columns, types, strict=True)]
     arrays = tuple(array for array, _ in read)
     if len({len(array) for array in arrays}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in zip(names, arrays, strict=True))
@@ -146,7 +156,19 @@ def _read(model: Model, data: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     return arrays, within
 
 
-def _convert(name: str, column: Any, declared: str | None, *, linear: bool) -> tuple[np.ndarray, np.ndarray]:
+def reads_integers(declared: str | None, given_as_integers: bool, axes: int, keeps_pixels: bool) -> bool:
+    """Whether an array is read as integers: where the model declares it, or where it holds the pixels of images."""
+    return declared == "int32" or (declared is None and given_as_integers and axes > 2 and keeps_pixels)
+
+
+def hint_at_integers(error: str) -> str:
+    """What to do about a model that looks something up by numbers that are read in single precision."""
+    if "integer" not in error.lower():
+        return ""
+    return "; arrays are read in single precision: declare dtypes=('float32', 'int32') or such for whole numbers"
+
+
+def _convert(name: str, column: Any, declared: str | None, keeps_pixels: bool) -> tuple[np.ndarray, np.ndarray]:
     """An array in its declared type, and which of its rows hold nothing but numbers."""
     known = None
     if isinstance(column, np.ma.MaskedArray):
@@ -160,7 +182,7 @@ def _convert(name: str, column: Any, declared: str | None, *, linear: bool) -> t
         raise _not_numeric(name)
     if array.ndim == 0 or 0 in array.shape[1:]:
         raise Refused(f"{name} has shape {array.shape}: give one row for each record")
-    whole = declared == "int32" or (declared is None and integers and not linear)
+    whole = reads_integers(declared, integers, array.ndim, keeps_pixels)
     array = _whole(array) if whole else _single(array)
     finite = np.ones(len(array), bool)
     for first in range(0, 0 if array.dtype.kind == "i" else len(array), PIECE):
@@ -171,14 +193,11 @@ def _convert(name: str, column: Any, declared: str | None, *, linear: bool) -> t
 
 
 def _numbers(column: Any) -> tuple[np.ndarray, bool]:
-    """The numbers, and whether their type is one of integers: by what the type says, and never by what there is.
-
-    Types of pandas that can be missing become other types of NumPy where one value is.
-    """
+    """The numbers, and whether their type is one of integers: by what the type says, and never by what there is."""
     kind = getattr(column, "dtype", None)
     if isinstance(kind, np.dtype) and kind.kind != "O":
         return np.asarray(column), kind.kind in "biu"
-    return doubles(column), getattr(kind, "kind", "O") in "biu"
+    return doubles(column), False
 
 
 def doubles(column: Any) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 from confide import validation
 from confide.models import priors
 from confide.models.family import Family
+from confide.models.labels import Labels
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered
 from confide.validation import Refused
@@ -92,7 +93,9 @@ class Model:
         log_likelihood: (parameters, *example) -> log density of one record.
         predict: (parameters, X) -> one row of class probabilities (or one mean) for each row of X.
         simulate: (key, parameters, X) -> an outcome for each row of X.
-        dtypes: what each array of the data is read as, "float32" or "int32"; None: as the arrays that are given.
+        dtypes: what each array of the data is read as, "float32" or "int32"; None: as single precision, but for images
+            of whole numbers (`confide.models.inputs`).
+        labels: what stands in the last array for the classes 0, 1, ...; None: their numbers.
         check: (data) -> None; refuses shapes that the model cannot be fitted to.
         admits: (data) -> which rows have an outcome that the model knows; None for all.
         constrain: parameters as they are sampled -> parameters as they are reported.
@@ -116,6 +119,7 @@ class Model:
     predict: Callable[[Parameters, jax.Array], jax.Array] | None = None
     simulate: Callable[[jax.Array, Parameters, jax.Array], jax.Array] | None = None
     dtypes: tuple[str, ...] | None = None
+    labels: Labels | None = None
     check: Callable[[Data], None] = lambda data: None
     admits: Callable[[Data], np.ndarray] | None = None
     constrain: Callable[[Parameters], Parameters] = lambda parameters: parameters
@@ -139,8 +143,9 @@ def from_family(
     prior: str | LogPrior = "gaussian",
     intercept: bool = False,
     norm_bound: float | None = None,
+    labels: Labels | None = None,
 ) -> Model:
-    """The generalised linear model of a family.
+    """The generalised linear model of a family; `labels` are what stands in y for its classes.
 
     Scores are s = x W (+ intercept). With r(s, y) the gradient of the negative log likelihood by the scores, the
     gradient of one record is x (outer) r, and its norm |r| ||x||: a clipped sum needs no gradient per record in memory.
@@ -167,6 +172,7 @@ def from_family(
 
     settings = {"dimension": dimension, "prior": prior, "prior_scale": prior_scale, "intercept": intercept}
     settings |= family.parameters | ({} if norm_bound is None else {"norm_bound": norm_bound})
+    settings |= {} if labels is None else {"classes": list(labels)}
     return Model(
         name=family.name,
         kind=family.kind,
@@ -175,6 +181,7 @@ def from_family(
         log_likelihood=lambda p, x, y: family.with_drawn(p).log_likelihood(scores(p, x), y),
         predict=lambda parameters, x: family.predict(scores(parameters, x)),
         simulate=lambda key, p, x: family.with_drawn(p).simulate(key, scores(p, x)),
+        labels=labels,
         check=lambda data: _check_shapes(data, dimension),
         admits=lambda data: family.admits(data[1]),
         family=family,
@@ -246,9 +253,10 @@ def from_functions(
         start: where the chains start; chosen without looking at the data.
         predict: (parameters, X) -> means, or rows of class probabilities where `kind` is "classification".
         simulate: (key, parameters, X) -> outcomes, for posterior predictive intervals.
-        dtypes: "float32" or "int32" for each array of the data, so that no record decides how all are read. Without
-            it the type of an array that is given counts as declared: integers are read as "int32", all else, lists
-            among it, as "float32".
+        dtypes: "float32" or "int32" for each array of the data. Without it all are read as "float32", whatever their
+            type: pandas turns whole numbers into floats once one of them is missing, and that record would decide how
+            all others are read. Declare "int32" for an index, a label that is looked up, or numbers beyond 2^24, which
+            single precision rounds. Arrays of three and more axes that hold integers (images) stay integers.
         gradient_bound: the longest gradient of one record's log likelihood, wherever a chain may come, if you know it
             from the domain of the data. It becomes the clip where none is given, and `Posterior.noise_aware` asks for
             it. Privacy does not rest on it, since longer gradients are cut; intervals do.

@@ -19,6 +19,7 @@ import numpy as np
 from confide import validation
 from confide.models import layers, priors
 from confide.models.families import known_labels
+from confide.models.labels import Labels, check_labels
 from confide.models.model import Data, Model
 from confide.models.priors import LogPrior, Parameters
 from confide.models.tapes import Layered, Tape
@@ -39,10 +40,12 @@ def mlp(
     *,
     prior: str | LogPrior = "gaussian",
     groups: int | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Model:
     """Dense layers; `sizes` are the columns of X, the units of each hidden layer, and the outputs.
 
-    Several outputs are classes; one output is a mean, with Gaussian noise of `noise_scale`. `dropout` is the share of
+    Several outputs are classes; one output is a mean, with Gaussian noise of `noise_scale`. `classes` are the labels as
+    they stand in y; by default 0, 1, ..., and a record with another label counts as absent. `dropout` is the share of
     hidden units that each step leaves out of each record, drawn afresh and by no record. With `groups` the units of
     each hidden layer fall into so many groups, and those of one group have mean 0 and variance 1 in every record
     before they are scaled, shifted and rectified.
@@ -83,7 +86,11 @@ def mlp(
     }
     if groups is not None:
         settings["groups"] = groups
-    return network("mlp", scores, start, settings, shape=(sizes[0],), outputs=sizes[-1], dropout=rate > 0)
+    labels = None if classes is None else check_labels(classes)
+    if labels is not None:
+        settings["classes"] = list(labels)
+    shape, outputs = (sizes[0],), sizes[-1]
+    return network("mlp", scores, start, settings, shape=shape, outputs=outputs, dropout=rate > 0, labels=labels)
 
 
 def _divisor(groups: int | None, hidden: Sequence[int]) -> int | None:
@@ -105,8 +112,11 @@ def network(
     shape: tuple[int, ...],
     outputs: int,
     dropout: bool = False,
+    labels: Labels | None = None,
 ) -> Model:
-    """A model from the scores of one record."""
+    """A model from the scores of one record; `labels` are what stands in y for its classes."""
+    if labels is not None and len(labels) != outputs:
+        raise Refused(f"classes lists {len(labels)} labels for {outputs} outputs: give one for each output")
     variance = settings.get("noise_scale", 1.0) ** 2
     classes = outputs if outputs > 1 else None
 
@@ -141,6 +151,7 @@ def network(
         classes=classes,
         predict=predict,
         simulate=simulate,
+        labels=labels,
         check=lambda data: check_shapes(data, shape),
         admits=None if not classes else lambda data: known_labels(data[1], classes),
         settings=None if callable(prior) else settings,
@@ -160,12 +171,6 @@ def dense_layer(key: jax.Array, inputs: int, outputs: int, gain: float) -> dict[
         "weights": jax.random.normal(key, (inputs, outputs), jnp.float32) * math.sqrt(gain / inputs),
         "bias": jnp.zeros(outputs, jnp.float32),
     }
-
-
-def several(classes: int) -> int:
-    if validation.count(classes=classes) < 2:
-        raise Refused(f"classes = {classes} leaves nothing to tell apart: give at least 2")
-    return int(classes)
 
 
 def share(dropout: float) -> float:

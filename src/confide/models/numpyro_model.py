@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
+from confide.models.inputs import hint_at_integers
 from confide.models.model import Data, Kind, Model, check_bound, check_dtypes
 from confide.models.priors import Parameters
 from confide.validation import Refused
@@ -156,7 +157,8 @@ def _latents(trace: Callable[..., dict[str, Any]], shapes: Any) -> dict[str, Any
     except Refused:
         raise
     except Exception as error:
-        raise Refused(f"the NumPyro model does not run on one record: {type(error).__name__}: {error}") from None
+        text = f"{type(error).__name__}: {error}"
+        raise Refused(f"the NumPyro model does not run on one record: {text}{hint_at_integers(text)}") from None
     plates = [name for name, site in one.items() if site["type"] == "plate"]
     if len(plates) != 1:
         raise Refused(f"the NumPyro model has {len(plates)} plates: put the data, and only the data, in one plate")

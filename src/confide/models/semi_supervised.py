@@ -48,6 +48,8 @@ def semi_supervised(network: Model, unlabelled_weight: float = 1.0) -> Model:
         raise Refused(
             f"network: {network.name} has no scores of several classes: give a network, as mlp((784, 64, 10))"
         )
+    if network.labels is not None:
+        raise Refused("network: labels are 0, 1, ... here, and -1 where there is none: leave classes out")
     weight, own, classes = validation.positive(unlabelled_weight=unlabelled_weight), network.scores, network.classes
     assert classes is not None
 

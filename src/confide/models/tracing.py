@@ -13,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from confide.models import programs
-from confide.models.inputs import Records
+from confide.models.inputs import Records, hint_at_integers
 from confide.models.model import Model
 from confide.models.tapes import Tape
 from confide.validation import Refused
@@ -150,4 +150,5 @@ def _on_one_record() -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}") from None
+        hint = hint_at_integers(text)
+        raise Refused(f"the model cannot be evaluated on one record of the data: {text[:200]}{hint}") from None

@@ -14,6 +14,7 @@ from confide.app.estimators import reading
 from confide.app.estimators.linear import PrivateLinear, as_before, require
 from confide.app.estimators.parameters import ClassifierParameters, document, takes
 from confide.models import families
+from confide.models.labels import as_objects, place
 from confide.validation import Refused
 
 FROM_DATA = "from-data"
@@ -32,7 +33,13 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinear):
         vars(self).update(vars(parameters))
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds or classes are missing."""
+        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds or classes are missing.
+
+        Labels are whatever `classes` lists, such as [0, 1], [1, 2] or ["no", "yes"]; 1.0 is 1. **A record with another
+        label, or with a value that is missing, counts as absent, and nothing says so**, since that would tell on it:
+        look before you pay, with `numpy.isin(y, classes)`, or with `confide.outside` and a model of
+        `confide.models`.
+        """
         parameters = ClassifierParameters(**self.get_params(deep=False))
         require(parameters.bounds, "bounds", "(low, high) of every feature")
         require(parameters.classes, "classes", f"the list of labels, or {FROM_DATA!r} to reveal those that occur")
@@ -43,9 +50,9 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinear):
                 _, y = validate_data(self, X, **given)
                 check_classification_targets(y)
             labels = self._classes(parameters.classes, y)
-            X, own = self._features(X, parameters), reading.column(reading.labels(y), X)
+            X, own = self._features(X, parameters), reading.column(as_objects(y), X)
             places = {label: place for place, label in enumerate(labels.tolist())}
-            found = np.array([reading.place(places, label) for label in own], np.int64)
+            found = np.array([place(places, label) for label in own], np.int64)
             unpaid = (_UNPAID_CLASSES,) if isinstance(parameters.classes, str) else ()
             model = self._model(parameters, X.shape[1] + 1, {"classes": len(labels)})
             slopes, intercept = self._fit(parameters, X, found, found >= 0, model, unpaid)

@@ -32,6 +32,7 @@ from confide.app.estimators.parameters import (
 )
 from confide.data.bounds import Bounds, check_bounds
 from confide.models import families
+from confide.models.labels import as_objects
 from confide.validation import Refused
 
 
@@ -45,7 +46,12 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
     _unit: Bounds  # in which the target is -1 to 1
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
+        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing.
+
+        A feature or a target beyond its bounds counts as the bound. **A record with a value that is missing or not
+        finite counts as absent, and nothing says so**, since that would tell on it: look before you pay, with
+        `numpy.isfinite`, or with `confide.outside` and a model of `confide.models`.
+        """
         parameters = self._parameters(**self.get_params(deep=False))
         require(parameters.bounds, "bounds", "(low, high) of every feature")
         require(parameters.target_bounds, "target_bounds", "(low, high) of the target")
@@ -54,7 +60,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinear):
                 without: Any = {"y": y}
                 validate_data(self, X, **without)  # which says so
             X = self._features(reading.read(X), parameters)
-            own = reading.column(reading.doubles(reading.labels(y), "y"), X)
+            own = reading.column(reading.doubles(as_objects(y), "y"), X)
             target = check_bounds(parameters.target_bounds, "target_bounds", 1)
             model = self._model(parameters, X.shape[1] + 1, self._known(parameters, target))
             unit, values = target, target.scale(own)
@@ -98,7 +104,12 @@ class PrivateLinearRegression(_PrivateRegressor):
         vars(self).update(vars(parameters))
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing."""
+        """Spend the budget on a posterior of the weights. Refused, unspent, where bounds are missing.
+
+        A feature or a target beyond its bounds counts as the bound. **A record with a value that is missing or not
+        finite counts as absent, and nothing says so**, since that would tell on it: look before you pay, with
+        `numpy.isfinite`, or with `confide.outside` and a model of `confide.models`.
+        """
         super().fit(X, y)
         draws, model = self.posterior_.draws, self.posterior_.model
         known = model.family.parameters if model is not None and model.family is not None else {}

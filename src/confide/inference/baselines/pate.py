@@ -154,8 +154,8 @@ def _public(model: Model, student: Model, table: Records, public: Any) -> np.nda
     if len(shape) != data[0].ndim or shape[1:] != data[0].shape[1:] or not shape[0]:
         raise Refused(f"public has shape {shape}: give rows like those of X, each of shape {data[0].shape[1:]}")
     blank = np.zeros(shape[0], data[1].dtype)
-    rows = check_data(model, (public, blank))[0]
-    check_data(student, (public, blank))
+    rows = check_data(replace(model, labels=None), (public, blank))[0]
+    check_data(replace(student, labels=None), (public, blank))
     for each in (model, student):
         plans.check_likelihood(each, table, *plans.unraveller(each, data, noises.as_key(0)))
     return rows

@@ -479,7 +479,7 @@ def test_no_record_decides_whether_there_is_a_run(table, options, folder, call):
 def test_the_owner_sees_what_a_fit_would_leave_out(folder, call):
     replaced(",IV,", ",V,")(folder)
     found = call("confide schema check patients.csv --schema schema.toml")
-    assert "line 2: 'V' is not a category" in found
+    assert "'V' is not a category (line 2)" in found
     assert "age      6 " in found
     assert "leaves out 1 of 300 records" in found
     assert "not for publication, and not counted by any epsilon" in found

@@ -31,13 +31,24 @@ def of(values, name="a"):
 def test_what_is_missing_and_what_is_not_admitted_is_listed_with_its_line(tmp_path):
     text = "a,y\n5,yes\nNA,no\nfive,perhaps\n99,no\ninf,no\n"
     found, columns = checked(tmp_path, text, number(missing="refuse"))
-    assert [(p.line, p.missing, p.what) for p in columns["a"].first] == [
+    assert [(p.line, p.missing, p.what) for p in columns["a"].problems] == [
         (4, False, "'five' is not a number"), (6, False, "'inf' is not finite"), (3, True, "'NA' is missing"),
     ]  # fmt: skip
-    assert [(p.line, p.what) for p in columns["y"].first] == [(4, "'perhaps' is neither true nor false")]
+    assert [(p.line, p.what) for p in columns["y"].problems] == [(4, "'perhaps' is neither true nor false")]
     assert (columns["a"].missing, columns["a"].not_admitted, columns["a"].above) == (1, 2, 1)
     assert (found.records, found.left_out, found.remaining) == (5, 3, 2)
     assert found.refused == ("a",)
+
+
+def test_values_that_are_not_admitted_are_counted_apart(tmp_path):
+    """One level that is spelt in another way is most of what is lost."""
+    column = Column(name="a", kind="categorical", categories=("freepoor", "medlevy"))
+    values = ["medlevy", "?", "freepor", "", "freepor", "FREEPOOR", "freepor", ""]
+    _, columns = checked(tmp_path, of(values), column)
+    assert [(each.what, each.times, each.line) for each in columns["a"].problems] == [
+        ("'freepor' is not a category", 3, 4), ("'?' is not a category", 1, 3),
+        ("'FREEPOOR' is not a category", 1, 7), ("'' is missing", 2, 5),
+    ]  # fmt: skip
 
 
 def test_values_beyond_the_bounds_are_counted_with_the_extremes(tmp_path):

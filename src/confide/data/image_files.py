@@ -14,6 +14,7 @@ which there is none.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def _arrays(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] 
     x = _pixels(path, x)
     labels, present = np.zeros(0, np.float32), np.ones(len(x), bool)
     if y is not None:
-        labels, present = _labels(path, y, len(x), len(classes or ()))
+        labels, present = _labels(path, y, len(x), classes or ())
         x[~present] = 0.0
     return Read(x, labels, present, [str(i) for i in range(len(x))], "index")
 
@@ -120,14 +121,25 @@ def _pixels(path: Path, x: np.ndarray) -> np.ndarray:
     return np.divide(scaled, np.float32(255), out=scaled) if most == 255 else scaled
 
 
-def _labels(path: Path, y: np.ndarray, records: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The labels, and which of them are of a declared class; the others are 0."""
+def _labels(path: Path, y: np.ndarray, records: int, classes: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the classes, and which labels are of a declared class; the others are 0.
+
+    Where all names of classes are whole numbers, as in `--classes 1,2`, labels are compared with the names. Otherwise
+    label k is the class at place k, counted from 0.
+    """
     if y.shape != (records,):
         raise Refused(f"{path}: y has shape {y.shape} for {records} images: give one label for each")
     if y.dtype.kind not in "biu":
-        raise Refused(f"{path}: y holds {y.dtype}: give labels as whole numbers, 0 to {classes - 1}")
-    known = (y >= 0) & (y < classes)
-    return np.where(known, y, 0).astype(np.float32), known
+        raise Refused(f"{path}: y holds {y.dtype}: give labels as whole numbers, such as 0 to {len(classes) - 1}")
+    numbered = all(re.fullmatch("-?[0-9]{1,9}", name) for name in classes)
+    numbers = [int(name) for name in classes] if numbered else list(range(len(classes)))
+    if len(set(numbers)) < len(numbers):  # 01 and 1
+        numbers = list(range(len(classes)))
+    places, known = np.zeros(records, np.float32), np.zeros(records, bool)
+    for place, number in enumerate(numbers):
+        places[y == number] = place
+        known |= y == number
+    return places, known
 
 
 def _folder(path: Path, classes: tuple[str, ...] | None, shape: tuple[int, ...] | None, empty: bool) -> Read:

@@ -53,8 +53,8 @@ def from_types(table: Table, target: str = "") -> Draft:
                     '# kind = "numeric", with low and high, where they are amounts or counts',
                 ]
                 to_fill.append(
-                    f'{name}: the list of codes that there can be (1 is also 1.0), or kind = "numeric" with low and '
-                    "high where these are amounts or counts; then remove learnt = true"
+                    f'{name}: the list of its codes (1 stands for 1.0 too), or kind = "numeric" with low and high '
+                    "where these are amounts or counts; then remove learnt = true"
                 )
         elif name not in said:
             learnt.append(name)

@@ -21,7 +21,7 @@ from confide.data.cells import ABSENT, Read, reader_of_numbers, reader_of_places
 from confide.data.schema import Column, Schema
 from confide.data.tables import Piece, Table
 
-FIRST = 5  # values that are listed of each column
+FIRST, DISTINCT = 5, 1000  # values that are listed of each column, and that are counted apart
 # What surveys and devices write where there is no number. A -1 or a 9 is too often a number.
 SENTINELS = tuple(
     sorted(
@@ -37,9 +37,10 @@ class Problem(NamedTuple):
     """A value that a column does not admit, or that is missing."""
 
     column: str
-    line: int
+    line: int  # of the first record that has it
     what: str
     missing: bool  # as the schema's missing_values say; otherwise it is outside the domain
+    times: int  # records that have it
 
 
 @dataclass(kw_only=True)
@@ -54,7 +55,7 @@ class ColumnCheck:
         lowest, highest: the extremes of the numbers; None where there are none.
         constant: whether there are values and all of them are one.
         sentinels: numbers that look like a code for "missing", and how often each occurs.
-        first: the first values that are missing or not admitted.
+        problems: the values that are missing or not admitted, the most frequent ones that are not admitted first.
     """
 
     column: str
@@ -69,7 +70,7 @@ class ColumnCheck:
     highest: float | None = None
     constant: bool = False
     sentinels: dict[float, int] = field(default_factory=dict)
-    first: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def faults(self) -> bool:
@@ -126,7 +127,8 @@ class _Watch:
         self.numeric = column.kind == "numeric"
         self.read = Read(reader_of_numbers(schema) if self.numeric else reader_of_places(column, schema))
         self.found = ColumnCheck(column=column.name, kind=column.kind, policy=column.missing)
-        self.wrong: list[Problem] = []
+        self.explain = Read(lambda value: encoding.explain(column, value, schema))
+        self.problems: dict[tuple[str, bool], Problem] = {}
         self.suspects: Counter[float] = Counter()
         self.ends = (math.inf, -math.inf)  # of the numbers that are no suspects
         self.values: set[float] = set()  # at most two of them
@@ -144,14 +146,15 @@ class _Watch:
             self._see_numbers(present)
 
     def _list(self, piece: Piece, values: Sequence[Any], rows: np.ndarray) -> None:
-        for row in rows:
-            what, _, missing = encoding.explain(self.column, values[row], self.schema)
+        explained = self.explain.every(values[row] for row in rows)
+        for row, (what, _, missing) in zip(rows, explained, strict=True):
             self.found.missing += missing
             self.found.not_admitted += not missing
-            kept = self.found.first if missing else self.wrong
-            if len(kept) < FIRST:
-                quoted = f"{encoding.quote(values[row])} {what}"
-                kept.append(Problem(self.column.name, piece.lines[row], quoted, missing))
+            key = f"{encoding.quote(values[row])} {what}", missing
+            if key in self.problems:
+                self.problems[key] = self.problems[key]._replace(times=self.problems[key].times + 1)
+            elif len(self.problems) < DISTINCT:
+                self.problems[key] = Problem(self.column.name, piece.lines[row], *key, 1)
 
     def _see_numbers(self, numbers: np.ndarray) -> None:
         found, low, high = self.found, _bound(self.column.low), _bound(self.column.high)
@@ -167,7 +170,8 @@ class _Watch:
             self.ends = (min(self.ends[0], float(others.min())), max(self.ends[1], float(others.max())))
 
     def result(self) -> ColumnCheck:
-        self.found.first = [*self.wrong, *self.found.first][:FIRST]
+        ordered = sorted(self.problems.values(), key=lambda each: (each.missing, -each.times, each.line))
+        self.found.problems = ordered[:FIRST]
         self.found.constant = len(self.values) == 1
         suspects = sorted(self.suspects.items())
         self.found.sentinels = {number: times for number, times in suspects if self._is_sentinel(number, times)}

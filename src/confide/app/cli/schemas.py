@@ -12,7 +12,7 @@ from confide.validation import Refused
 
 if TYPE_CHECKING:
     from confide.data.schema import Column, Schema
-    from confide.data.table_check import ColumnCheck, TableCheck
+    from confide.data.table_check import ColumnCheck, Problem, TableCheck
 
 FIRST = 5  # names of images that are shown
 FAULTS = 1  # exit code of `schema check --strict`
@@ -106,7 +106,7 @@ def schema_check(
 
 def _to_json(described: Schema, found: TableCheck) -> dict[str, Any]:
     columns = {
-        each.column: {name: value for name, value in vars(each).items() if name not in ("column", "first")}
+        each.column: {name: value for name, value in vars(each).items() if name not in ("column", "problems")}
         | {"sentinels": [{"value": number, "times": times} for number, times in each.sentinels.items()]}
         for each in found.columns
     }
@@ -122,7 +122,7 @@ def _to_json(described: Schema, found: TableCheck) -> dict[str, Any]:
         "refused_for": found.refused,
         "as_the_schema_says": not found.faults,
         "columns": columns,
-        "problems": [problem._asdict() for each in found.columns for problem in each.first],  # the first of each column
+        "problems": [problem._asdict() for each in found.columns for problem in each.problems],  # of each column, a few
         "publishable": False,
     }
 
@@ -187,12 +187,17 @@ def _sum_up(found: ColumnCheck, column: Column, place: str) -> list[str]:
     said += [f"{number:g} occurs {_times(times)}: a code for 'missing'?" for number, times in found.sentinels.items()]
     said += ["one value in all records"] if found.constant else []
     said += [f"{found.other:,} in the category (other)"] if found.other else []
-    listed = [f"{place} {problem.line}: {problem.what}" for problem in found.first]
-    rest = found.missing + found.not_admitted - len(listed)
-    said += [", ".join(listed) + (f", and {rest:,} more" if rest else "")] if listed else []
+    said += [f"{problem.what} ({_where(problem, place)})" for problem in found.problems]
+    rest = found.missing + found.not_admitted - sum(problem.times for problem in found.problems)
+    said += [f"{rest:,} more values"] if rest else []
     counts = [f"{number:,}" for number in (found.missing, found.not_admitted)]
     beyond = f"{found.below + found.above:,}" if column.kind == "numeric" else ""
     return [found.column, *counts, beyond, found.policy, "; ".join(said)]
+
+
+def _where(problem: Problem, place: str) -> str:
+    where = f"{place} {problem.line}"
+    return where if problem.times == 1 else f"{problem.times:,} times, first in {where}"
 
 
 def _times(times: int) -> str:

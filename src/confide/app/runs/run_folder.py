@@ -41,8 +41,8 @@ from confide.validation import Refused
 SCHEMA = "schema.toml"
 REQUEST, CHECKPOINT = "request.json", "checkpoint"  # in the state folder
 CHECKED = (
-    "values that the schema does not admit count as missing; 'confide schema check' lists those of a table, for "
-    "whoever holds it"
+    "values that the schema does not admit count as missing, and numbers beyond their bounds as the bound; "
+    "'confide schema check' shows those of a table, to whoever holds it"
 )  # the same for every table
 
 

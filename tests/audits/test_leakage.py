@@ -218,7 +218,11 @@ REFUSED = {
     "no pairs": ((LOGISTIC, TRAIN, TEST), {"pairs": 0}, "pairs = 0 is not a count"),
     "another width": ((LOGISTIC, TRAIN, (X[:, :2], Y)), {}, "X has 2 columns"),
     "another shape": ((MEAN, values(50, 0), (X[:50],)), {}, "give records of one kind"),
-    "another kind": ((MEAN, values(50, 0), (np.arange(50),)), {}, "float32 \\(\\) and one of test int32 \\(\\)"),
+    "another kind": (
+        (MEAN, (np.zeros((50, 2, 2)),), (np.zeros((50, 2, 2), int),)),
+        {},
+        "float32 \\(2, 2\\) and one of test int32",
+    ),
     "two numbers a record": ((MEAN, TRAIN, TEST), {}, "cannot be evaluated on one record"),
     "the same records": ((LOGISTIC, TRAIN, TRAIN), {}, "same records"),
     "missing": ((LOGISTIC, TRAIN, (np.full((50, 3), np.nan), Y[:50])), {}, "missing or infinite"),

@@ -253,19 +253,19 @@ class Posterior:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf).reshape(-1, *leaf.shape[2:]), self.draws)
 
     def _rows(self, x: Any) -> np.ndarray:
+        model = self._known()
         try:
-            rows, declared = np.asarray(x), (self._known().dtypes or (None,))[0]
-            keeps_pixels = self._known().linear is None
-            whole = inputs.reads_integers(declared, rows.dtype.kind in "biu", rows.ndim, keeps_pixels)
-            rows = rows.astype(np.float32) if not whole or rows.dtype.kind not in "biu" else rows.astype(np.int32)
+            rows, declared = np.asarray(x), (model.dtypes or (None,))[0]
+            whole = inputs.reads_integers(declared, rows.dtype.kind in "biu", rows.ndim, model.linear is None)
+            rows = rows.astype(np.int32 if whole and rows.dtype.kind in "biu" else np.float32)
         except (TypeError, ValueError):
             raise Refused("X is not an array of numbers: give one row per record") from None
-        settings = self._known().settings or {}
+        settings = model.settings or {}
         expected = settings.get("dimension")
         if rows.ndim < 1 or (expected is not None and (rows.ndim != 2 or rows.shape[1] != expected)):
             raise Refused(f"X has shape {rows.shape}: give a matrix with {expected} columns")
-        if self._known().layered is not None:
-            self._known().check((rows, np.zeros(len(rows), np.float32)))
+        if model.layered is not None:
+            model.check((rows, np.zeros(len(rows), np.float32)))
         if not np.all(np.isfinite(rows)):
             raise Refused("X holds numbers that are not finite: remove or impute them")
         return np.rint(rows).astype(np.int32) if whole else rows

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide import validation
-from confide.inference import canary_requests, checkpoints, loop, plans, rehearsal
+from confide.inference import canary_requests, checkpoints, loop, plans, rehearsal, requests
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
 from confide.inference.options import Fit, Options, takes
 from confide.inference.plans import Plan, estimates, scoring, stochastic
@@ -64,15 +64,7 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
 
     `present` says which rows of the data hold a record at all.
     """
-    validation.instance(Model, model=options.model)
-    sampler = default_sampler(options.model) if options.sampler is None else options.sampler
-    microbatch = None if options.microbatch is None else validation.count(microbatch=options.microbatch)
-    request = canary_requests.current.get()
-    canaries = request.number if request is not None and options.canaries is None else options.canaries
-    if canaries is not None:
-        canaries = None if type(canaries) is int and canaries == 0 else planting.check_count(canaries)
-    model = options.model if getattr(sampler, "learns_noise_scale", False) else take_noise_as_given(options.model)
-    options = replace(options, model=model, sampler=sampler, microbatch=microbatch, canaries=canaries)
+    options, request = _complete(options), canary_requests.current.get()
     account = _check(options)
     checkpoint = checkpoints.open_file(options.checkpoint)
     _check_mechanism(checkpoint, account)
@@ -83,11 +75,38 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     purchase = _purchase(options, plan, table, planted, key.given)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
-    if rehearsals := getattr(sampler, "rehearsals", 0):
+    if rehearsals := getattr(options.sampler, "rehearsals", 0):
         posterior = rehearsal.calibrate(fit, posterior, rehearsals)
     if request is not None:
         request.posteriors.append(posterior)
     return posterior
+
+
+def plan_again(options: Fit) -> tuple[Plan, Purchase[RunSummary]]:
+    """The plan of a run and what it would buy. Nothing is paid for, and no record is used: one that is given counts as
+    absent, as a plan cannot depend on any."""
+    with canary_requests.none():
+        options = _complete(options)
+    _check(options)
+    absent = np.zeros(len(options.data[0]), bool)
+    table = place_records(options.model, options.data, options.records, absent)
+    planted = _plant(options, table)
+    start, key = _keys(options.noise, None, None)
+    plan = _plan(options, table, planted, start)
+    return plan, _purchase(options, plan, table, planted, key.given)
+
+
+def _complete(options: Fit) -> Fit:
+    """The options with the default sampler, the canaries that an audit asks for, and the model as it is fitted."""
+    validation.instance(Model, model=options.model)
+    sampler = default_sampler(options.model) if options.sampler is None else options.sampler
+    microbatch = None if options.microbatch is None else validation.count(microbatch=options.microbatch)
+    request = canary_requests.current.get()
+    canaries = request.number if request is not None and options.canaries is None else options.canaries
+    if canaries is not None:
+        canaries = None if type(canaries) is int and canaries == 0 else planting.check_count(canaries)
+    model = options.model if getattr(sampler, "learns_noise_scale", False) else take_noise_as_given(options.model)
+    return replace(options, model=model, sampler=sampler, microbatch=microbatch, canaries=canaries)
 
 
 def _check(options: Fit) -> Account | None:
@@ -225,7 +244,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
     return Posterior(
         draws=draws | beside if beside else draws if scales is None else draws | {"noise_scale": scales},
         guarantee=guarantee,
-        plan=summary.to_json(),
+        plan=summary.to_json() | {"request": requests.to_json(options)},
         model=plan.model if planted is None else options.model,
         canaries=None if planted is None else Canaries.of(job, inside, planted.replaced),
         release=found if isinstance(found := getattr(job, "release", None), AnyRelease) else None,

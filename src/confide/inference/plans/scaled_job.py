@@ -11,7 +11,7 @@ import numpy as np
 from confide.inference.loop import Job
 from confide.mechanism import noise
 from confide.mechanism.oracle import Observations
-from confide.mechanism.scale import Scale, ScaleRelease
+from confide.mechanism.scale import Scale, ScaleAnswers, ScaleRelease
 from confide.models.inputs import Records, as_records
 
 
@@ -23,8 +23,9 @@ class ScaledJob:
     at: Callable[[Scale], Job]
     release: ScaleRelease
     skipped: np.ndarray | None = None  # places that hold canaries, and no records
-    scale: Scale | None = None  # once it is bought
-    job: Job | None = None
+    answers: ScaleAnswers | None = None  # once it is bought: the noisy outcomes,
+    scale: Scale | None = None  # the scale that they tell,
+    job: Job | None = None  # and the run at that scale
 
     @property
     def steps(self) -> int:
@@ -58,6 +59,12 @@ class ScaledJob:
         if self.skipped is not None:
             arrays = tuple(np.delete(array, self.skipped, axis=0) for array in data.arrays)
             records = Records(arrays, np.delete(data.present, self.skipped), data.number)
-        self.scale = self.release.release(records, noise.separate(key, "scale"))
+        return self.follow(self.release.ask(records, noise.separate(key, "scale")), records.number).execute(
+            data, key, **how
+        )
+
+    def follow(self, answers: ScaleAnswers, number: int) -> Job:
+        """The run at the scale that noisy outcomes tell, of so many records as declared."""
+        self.answers, self.scale = answers, self.release.read(answers, number)
         self.job = self.at(self.scale)
-        return self.job.execute(data, key, **how)
+        return self.job

@@ -32,6 +32,7 @@ from confide.privacy.extra_accounts import accounts
 from confide.samplers import Sampler
 
 Kind = TypeVar("Kind", bound=Steps)
+DIGITS = 3  # of what cannot be recomputed from what is stored
 
 
 def private_job(
@@ -79,7 +80,7 @@ def make_plan(
         summary,
         lambda step: spent_after(job, step),
         postprocess=postprocess,
-        describe=lambda summary, kept: _describe_run(summary, job, sampler.drift(kept)),
+        describe=lambda summary, kept: describe_run(summary, job, sampler.drift(kept)),
     )
     if isinstance(job, Job) and job.observers.trace is not None:
         arrays = records.arrays if planted is None else planted.original
@@ -94,8 +95,11 @@ def make_plan(
     return plan if binning is None else plan._replace(released=event.released(), histogram=binning.release)
 
 
-def _describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> Steps:
-    """The summary with what is known once the run is over: all of it post-processing of what was released."""
+def describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> Steps:
+    """The summary with what is known once the run is over: all of it post-processing of what was released.
+
+    The least correlation of iterates and the drift are of iterates that are not stored, and cannot be recomputed: they
+    are rounded to `DIGITS` digits, in which little else could be written."""
     ran = job.ran
     sizes = ran.kernel.schedule.step_size
     if isinstance(job, ScaledJob):
@@ -108,11 +112,16 @@ def _describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> 
         if isinstance(summary, SamplerSummary):
             sized["diffusion_time"] = diffusion_time(ran)
         assert job.scale is not None
-        scale = {**(summary.scale or {}), "norm": job.scale.norm}
+        assert job.answers is not None
+        scale = {**(summary.scale or {}), "norm": job.scale.norm, "answers": job.answers.to_json()}
         summary = replace(
             summary, **own, **sized, scale=scale | ({"count": job.scale.outcome} if job.release.counts else {})
         )
-    return replace(summary, lag_one=ran.lag_one, drift=drift)
+    return replace(summary, lag_one=_short(ran.lag_one), drift=_short(drift))
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
 def _draw_shift(

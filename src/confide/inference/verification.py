@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.inference import fitting, release_check, requests
+from confide.inference import baselines, fitting, release_check, requests
 from confide.inference.options import Fit
 from confide.inference.plans import Plan, stochastic
 from confide.inference.plans.scaled_job import ScaledJob
 from confide.inference.posterior import Posterior
 from confide.inference.posterior_files import Canaries
+from confide.inference.release_check import NOT_STORED
 from confide.inference.summaries.runs import Steps
 from confide.mechanism.scale import ScaleAnswers
 from confide.models.model import Model
@@ -58,6 +59,41 @@ class Verification(NamedTuple):
     moved: int  # numbers in them that are rounded to the other side
     draws: str | None  # how draws are those that the release makes; None where there is none
     not_recomputed: tuple[str, ...]  # of `NOT_RECOMPUTED`
+
+    def sentences(self) -> list[str]:
+        """What was recomputed, what was compared, and what cannot be."""
+        found = []
+        if self.plan is not None:
+            how = "bit for bit" if self.exact else "but for rounding, as on another processor"
+            found.append(
+                f"The run was planned again from what was asked, without records: all {self.plan} numbers and words of "
+                f"the plan and of the priced event are the same, {how}."
+            )
+        if self.questions > 1:
+            rounded = f"; {self.moved} numbers are one grid step apart, as on another processor" if self.moved else ""
+            found.append(
+                f"All {self.questions} questions were asked again of the stored noisy answers: every position and the "
+                f"root follow from the answers before them{rounded}."
+            )
+        if self.draws == NOT_STORED:
+            found.append(
+                "The draws were not made again from release.json: their prior is a function, which is not stored."
+            )
+        elif self.draws is not None:
+            found.append(f"The draws were made again from release.json alone, {self.draws}.")
+        if self.not_recomputed:
+            listed = "; ".join(NOT_RECOMPUTED[name] for name in self.not_recomputed)
+            found.append(f"Not recomputed: {listed}.")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        record = {
+            "plan": None if self.plan is None else "bit for bit" if self.exact else "but for rounding",
+            "questions": self.questions,
+            "rounded": self.moved,
+            "not_recomputed": [NOT_RECOMPUTED[name] for name in self.not_recomputed],
+        }
+        return record if self.draws is None else record | {"draws": self.draws}
 
 
 def verify(posterior: Posterior) -> Verification:
@@ -103,6 +139,8 @@ class Planned(NamedTuple):
 def _check_plan(posterior: Posterior, guarantee: Guarantee) -> Planned | None:
     """The run planned again from its request, the declared facts and its noisy counts; None where that cannot be."""
     stored, model = posterior.plan, posterior.model
+    if model is not None and "baseline" in stored.get("request", {}):
+        return _check_baseline(model, stored, guarantee)
     given = requests.options_from_json(stored.get("request", {}))
     if model is None or given is None:
         return None
@@ -129,11 +167,32 @@ def _check_plan(posterior: Posterior, guarantee: Guarantee) -> Planned | None:
     return _compare(_plain(own), _plain(held))
 
 
+def _check_baseline(model: Model, stored: Mapping[str, Any], guarantee: Guarantee) -> Planned:
+    """The same release of no records: whatever is planned of it is the same, and nothing was spent."""
+    given = {name: value for name, value in stored["request"].items() if name != "baseline"}
+    arrays = tuple(np.zeros((0, *shape), np.float32) for shape in stored["arrays"])
+    make = getattr(baselines, stored["request"]["baseline"])
+    made = make(model, arrays, _budget(stored), records=int(stored["records"]), verbose=False, **given)
+    own, held = (
+        {
+            "plan": {name: value for name, value in plan.items() if name not in (*BOOKKEEPING, *LATER)},
+            "event": promise.event.to_json(),
+            "released": promise.released,
+        }
+        for plan, promise in ((made.plan, made.guarantee), (stored, guarantee))
+    )
+    return _compare(_plain(own), _plain(held))
+
+
+def _budget(stored: Mapping[str, Any]) -> Budget:
+    found = stored.get("budget") or {}
+    return Budget(epsilon=found["epsilon"], delta=found["delta"], neighbours=found["neighbours"])
+
+
 def _plan_again(model: Model, stored: Mapping[str, Any], given: dict[str, Any], guarantee: Guarantee) -> Any:
     """With arrays of the declared shapes, whose type is not stored: of those that the model knows, the one whose event
     is the one that was priced, or the last."""
-    budget, found = stored.get("budget") or {}, None
-    budget = Budget(epsilon=budget["epsilon"], delta=budget["delta"], neighbours=budget["neighbours"])
+    budget, found = _budget(stored), None
     wanted = guarantee.event.to_json()
     single, whole, size = np.float32, np.int32, len(stored["arrays"])
     for kinds in ([single] * size, [*[single] * (size - 1), whole], [whole] * size):

@@ -21,6 +21,7 @@ from confide.validation import Refused
 
 if TYPE_CHECKING:
     from confide.inference.posterior import Posterior
+    from confide.inference.verification import Verification
 
 Run = Annotated[Path, typer.Argument(help="The folder that 'confide fit' wrote.", show_default=False)]
 NewData = Annotated[
@@ -208,44 +209,38 @@ def verify(
     run: Annotated[Path, typer.Argument(help="A run's folder, or its guarantee.json.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Price a run again from its guarantee.json alone; make its draws again where the folder has a release.json."""
+    """Price a run again from its guarantee.json alone, and recompute all else in its folder that follows from options
+    and noisy outcomes: the plan, what was asked of the records, and the draws where they follow."""
     from confide.privacy import pricing
     from confide.privacy.budget import Guarantee
 
     path = run / "guarantee.json" if run.is_dir() else run
     try:
-        guarantee = Guarantee.from_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        guarantee = Guarantee.from_json(text)
     except (OSError, UnicodeDecodeError, Refused):
         raise Refused(
             f"{str(path)!r} is no guarantee that can be read: give the folder of a finished run, or its guarantee.json"
         ) from None
     spent = pricing.verify(guarantee)
-    drawn = _verify_draws(run) if run.is_dir() else None
+    found = _verify_folder(run) if run.is_dir() and (run / "plan.json").exists() else None
     if as_json:
-        record = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta, "holds": True}
-        record |= {} if drawn is None else {"draws": drawn}
+        record: dict[str, Any] = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta}
+        record |= {"holds": True} | ({} if found is None else found.to_json())
         print_json(record | {"neighbours": guarantee.neighbours, "assumptions": guarantee.assumptions})
         return
     print(f"Stated epsilon {guarantee.epsilon:.6g}, recomputed {spent:.6g} at delta {guarantee.delta:.3g}: it holds.")
     say(f"- The price is of this: {guarantee.event.released()}.")
     for sentence in guarantee.sentences()[1:]:
         say(f"- {sentence}")
-    if drawn == "prior not stored":
-        say("- The draws were not made again from release.json: their prior is a function, which is not stored.")
-    elif drawn is not None:
-        say(f"- The draws were made again from release.json alone, {drawn}.")
+    for sentence in () if found is None else found.sentences():
+        say(f"- {sentence}")
 
 
-def _verify_draws(run: Path) -> str | None:
-    """How the draws follow from what was released; None where the run does not store that, and nothing is loaded."""
-    from confide.inference import posterior_files
+def _verify_folder(run: Path) -> Verification:
+    from confide.app.runs import run_files
 
-    if not posterior_files.has_release(run):
-        return None
-    from confide.inference import release_check
-    from confide.inference.posterior import Posterior
-
-    return release_check.check(Posterior.load(run))
+    return run_files.verify(run)
 
 
 def demo(

@@ -131,7 +131,7 @@ def run(
             **settings | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
-        posterior = replace(posterior, plan=posterior.plan | _describe_data(described))
+        posterior = replace(posterior, plan=posterior.plan | describe_data(described))
         try:
             posterior.save(request.out, _public_file(described))
         except Refused as refusal:
@@ -184,7 +184,7 @@ def _assumptions(described: Schema | Pictures, request: Request) -> tuple[str, .
     return tuple(sentences)
 
 
-def _describe_data(described: Schema | Pictures) -> dict[str, Any]:
+def describe_data(described: Schema | Pictures) -> dict[str, Any]:
     """What the plan says of the data: all of it is public."""
     if isinstance(described, Pictures):
         return described.describe()

@@ -183,7 +183,8 @@ def objective_perturbation(
     point = minimise(objective, summary.tolerance, size)
     if hiding:
         point = noises.around(point, hiding, paid.noise("output"), spherical=pure)
-    return release.posterior(request, paid, point[None])
+    arguments = {"method": method, "regularisation": regularisation, "clip": clip, "secure": secure}
+    return release.posterior(request, paid, point[None], arguments)
 
 
 def _pure(method: Method, budget: Budget) -> bool:

@@ -101,7 +101,8 @@ def output_perturbation(
     )
     point = minimise(objective, summary.tolerance, request.size)
     draw = noises.around(point, summary.noise_scale, paid.noise("output"), spherical=spherical)
-    return release.posterior(request, paid, draw[None])
+    arguments = {"noise": noise, "regularisation": regularisation, "clip": clip, "secure": secure}
+    return release.posterior(request, paid, draw[None], arguments)
 
 
 def _plan(

@@ -150,8 +150,11 @@ def pay(
     return spend(purchase, request.budget, request.account, key, verbose=verbose)
 
 
-def posterior(request: Request, paid: Paid[Any], draws: np.ndarray, model: Model | None = None) -> Posterior:
-    """Flat draws (draws, parameters) as the parameters of the model, in single precision."""
+def posterior(
+    request: Request, paid: Paid[Any], draws: np.ndarray, arguments: dict[str, Any], model: Model | None = None
+) -> Posterior:
+    """Flat draws (draws, parameters) as the parameters of the model, in single precision. `arguments` are those of the
+    baseline, as they were given: with them it is planned again."""
     assert request.model.linear is not None
     outputs = request.model.linear.outputs
     shaped = np.asarray(draws, np.float32).reshape(1, len(draws), -1, *outputs)
@@ -159,4 +162,7 @@ def posterior(request: Request, paid: Paid[Any], draws: np.ndarray, model: Model
     tree = {"weights": shaped[:, :, :columns]}
     if request.model.linear.intercept:
         tree["intercept"] = shaped[:, :, columns]
-    return Posterior(draws=tree, guarantee=paid.guarantee, plan=paid.summary.to_json(), model=model or request.model)
+    given = {name: value for name, value in arguments.items() if value is not None}
+    plan = paid.summary.to_json() | {"request": {"baseline": paid.summary.sampler, **given}}
+    plan |= {"arrays": [list(array.shape[1:]) for array in request.data]}
+    return Posterior(draws=tree, guarantee=paid.guarantee, plan=plan, model=model or request.model)

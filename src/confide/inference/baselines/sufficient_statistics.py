@@ -158,7 +158,8 @@ def sufficient_statistics_regression(
     found = _release(request, paid, square)
     words = np.asarray(jax.random.key_data(paid.key("draws")))
     drawn, fitted = _draw(found, request.model, outcome_bound, draws, np.random.default_rng(words))
-    return release.posterior(request, paid, drawn, fitted)
+    arguments = {"outcome_bound": outcome_bound, "residual": residual, "draws": draws, "secure": secure}
+    return release.posterior(request, paid, drawn, arguments, fitted)
 
 
 def _release(request: release.Request, paid: Paid[StatisticsSummary], square: bool) -> Statistics:

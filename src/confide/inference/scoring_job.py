@@ -169,7 +169,7 @@ class ScoringJob:
                 self.model, self.unravel, here, self.size, self.rounding, records, self.planted
             )
             state = self.ask(questions, questions.prepare(records, whole), key, state, done, keep)
-        self.release = self.make_release(state)
+        self.release = self.make_release(list(state))
         if self.planted is not None:
             self.observations = Observations(None, None, state.statistics[None])
         return self.release.draw(self.draws, self.log_prior).astype(np.float32)[None]
@@ -205,7 +205,9 @@ class ScoringJob:
         scoring.ask_questions(questions.frame, self.noise, put)
         return state
 
-    def make_release(self, state: State) -> Release:
+    def make_release(self, arrays: list[np.ndarray]) -> Release:
+        """From the arrays of a state."""
+        state = State(*arrays)
         return Release(
             family={"word": self.family.word, **self.family.parameters},
             records=self.number,

@@ -18,20 +18,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.inference import baselines, fitting, release_check, requests
+from confide.inference import baselines, fitting, rehearsal, release_check, requests
+from confide.inference.linear.release import LinearRelease
 from confide.inference.options import Fit
 from confide.inference.plans import Plan, stochastic
 from confide.inference.plans.scaled_job import ScaledJob
 from confide.inference.posterior import Posterior
-from confide.inference.posterior_files import Canaries
+from confide.inference.posterior_files import AnyRelease, Canaries
+from confide.inference.release import Release
 from confide.inference.release_check import NOT_STORED
 from confide.inference.summaries.runs import Steps
 from confide.mechanism.scale import ScaleAnswers
 from confide.models.model import Model
+from confide.privacy import pricing
 from confide.privacy.budget import Budget, Guarantee
 from confide.validation import Refused
 
@@ -39,6 +43,8 @@ BOOKKEEPING = ("ledger", "run", "mechanism")  # of a plan: ids, receipts and ver
 LATER = ("request", "calibration", "noise_aware")  # what is added to a plan once the run is over
 SCHEMA = ("target", "features", "labels", "norm_bound")  # what `confide fit` adds of a schema
 UNSTORED = ("lag_one", "drift")  # of iterates that are released and not stored
+OUTCOMES = ("answers", "first_information", "last_information", "sums", "moments")  # noisy, of a release
+ASKED = ("root", "positions", "last_position", "places")  # of a release: `replay` asks for them again
 CLOSE = 1e-9  # relative: by more, no rounding of another processor moves a number of a plan
 NOT_RECOMPUTED = {
     "draws": "the draws themselves, which are the noisy outcome that was paid for",
@@ -104,6 +110,7 @@ def verify(posterior: Posterior) -> Verification:
     _check_guarantee(posterior, guarantee)
     plan = _check_plan(posterior, guarantee)
     release = release_check.check_release(posterior)
+    _check_calibration(posterior)
     missing = [name for name in UNSTORED if posterior.plan.get(name) is not None]
     missing += ["individual"] if "histogram" in str(posterior.plan.get("individual", "")) else []
     missing += ["scores"] if posterior.canaries is not None else []
@@ -127,7 +134,7 @@ def _check_guarantee(posterior: Posterior, guarantee: Guarantee) -> None:
         if plan.get(name, value) != value:
             raise _changed(name, plan[name], value)
     for name, value in {"delta": guarantee.delta, "neighbours": guarantee.neighbours}.items():
-        if name == "neighbours" and budget.get(name, value) != value:
+        if budget.get(name, value) != value:
             raise _changed(f"budget.{name}", budget[name], value)
 
 
@@ -156,12 +163,14 @@ def _check_plan(posterior: Posterior, guarantee: Guarantee) -> Planned | None:
     expected = summary.to_json()
     if posterior.release is not None:
         expected |= posterior.release.describe(expected["scale"])
-    expected |= {"budget": stored.get("budget"), "epsilon": stored.get("epsilon")}
+    expected |= {"budget": stored.get("budget"), "epsilon": pricing.verify(guarantee)}
     own = {"plan": expected, "event": plan.event.to_json(), "released": plan.released}
     skipped = (*BOOKKEEPING, *LATER, *UNSTORED, "individual", *(name for name in SCHEMA if "target" in stored))
     kept = {name: value for name, value in stored.items() if name not in skipped}
     own["plan"] = {name: value for name, value in expected.items() if name not in skipped}
     held = {"plan": kept, "event": guarantee.event.to_json(), "released": guarantee.released}
+    if posterior.release is not None:
+        own["release"], held["release"] = _release_options(plan.job, posterior.release)
     if posterior.canaries is not None:
         own["canaries"], held["canaries"] = _canary_terms(plan, posterior.canaries, guarantee)
     return _compare(_plain(own), _plain(held))
@@ -205,6 +214,34 @@ def _plan_again(model: Model, stored: Mapping[str, Any], given: dict[str, Any], 
         if found[0].event.to_json() == wanted:
             break
     return found
+
+
+def _release_options(job: Any, release: AnyRelease) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What release.json repeats of the options: all but noisy outcomes and what was asked for them."""
+    own, held = job.make_release(job.first_state()).to_json(), release.to_json()
+    kept = [name for name in held if name not in (*OUTCOMES, *ASKED, "inflation")]
+    return {name: own[name] for name in kept}, {name: held[name] for name in kept}
+
+
+def _check_calibration(posterior: Posterior) -> None:
+    """How much further from their mean draws are than the likelihood says: the rehearsals are run again."""
+    release, stored = posterior.release, posterior.plan.get("calibration")
+    if not isinstance(release, (Release, LinearRelease)):
+        return
+    if stored is None:
+        if release.inflation != 1:
+            raise _changed("release.inflation", release.inflation, 1)
+        return
+    if release.inflation != stored["inflation"]:
+        raise _changed("release.inflation", release.inflation, stored["inflation"])
+    if posterior.model is None:
+        return
+    plain = replace(posterior, release=replace(release, inflation=1.0))
+    plain = replace(plain, draws=release_check.make_draws(plain))
+    found = rehearsal.rehearse_run(fitting.fit, plain, stored["datasets"], stored["key"]).to_json()
+    own = {"calibration": {name: value for name, value in found.items() if name != "seconds"}}
+    held = {"calibration": {name: stored.get(name) for name in own["calibration"]}}
+    _compare(_plain(own), _plain(held))
 
 
 def _canary_terms(plan: Plan, canaries: Canaries, guarantee: Guarantee) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -60,8 +60,9 @@ def _check_draws_file(folder: Path, guarantee: dict[str, Any], posterior: Poster
     if stray := sorted(set(attributes) - set(VERSIONS)):
         raise _changed("posterior.nc", stray[0])
     listed = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["variables"]
-    if names != {name for name, _ in listed}:
-        raise _changed("posterior.nc", "variables")
+    routes = {name.rstrip("_"): ".".join(map(str, route)).replace("/", ".") or "parameters" for name, route in listed}
+    if names != {name for name, _ in listed} or any(name != route.rstrip("_") for name, route in routes.items()):
+        raise _changed("plan.json", "variables")
     labels = {"feature": posterior.plan.get("features"), "label": posterior.plan.get("labels")}
     for name, values in coordinates.items():
         if values != list(range(len(values))) and values != labels.get(name):

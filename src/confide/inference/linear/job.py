@@ -146,7 +146,7 @@ class LinearScoringJob:
         here = questions.frame(self.number, self.constant, self.prior_scale, scale, self.cuts)
         with jax.enable_x64(True):
             state = self.ask(self.questions(here), table, key, state, done, keep)
-        self.release = self.make_release(state)
+        self.release = self.make_release(list(state))
         if self.planted is not None:
             self.observations = Observations(None, None, state.statistics[None])
         drawn = self.release.make(self.draws, self.log_prior)
@@ -184,7 +184,9 @@ class LinearScoringJob:
         questions.ask_questions(asker.frame, self.noise, self.size, put)
         return state
 
-    def make_release(self, state: State) -> LinearRelease:
+    def make_release(self, arrays: list[np.ndarray]) -> LinearRelease:
+        """From the arrays of a state."""
+        state = State(*arrays)
         return LinearRelease(
             records=self.number,
             constant=self.constant,

@@ -89,16 +89,21 @@ class StatisticsJob:
             keep(2)
         if report is not None:
             report(1)
-        self.release = StatisticsRelease(
+        self.release = self.make_release(state)
+        drawn = self.release.make(self.draws)
+        self.noise_scales = drawn.noise_scales
+        return drawn.parameters
+
+    def make_release(self, arrays: list[np.ndarray]) -> StatisticsRelease:
+        """From the arrays of a state."""
+        norms, outcomes, finer, moments = arrays
+        return StatisticsRelease(
             records=self.number,
             prior_scale=self.prior_scale,
             noise_scale=self.noise_scale,
             norm_bound=self.norm_bound,
             scale=self.scale.rows,
             multiplier=self.multiplier,
-            answers=answers,
-            moments=state[3],
+            answers=ScaleAnswers(norms, float(finer[0]), outcomes),
+            moments=moments,
         )
-        drawn = self.release.make(self.draws)
-        self.noise_scales = drawn.noise_scales
-        return drawn.parameters

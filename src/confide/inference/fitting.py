@@ -88,8 +88,7 @@ def plan_again(options: Fit) -> tuple[Plan, Purchase[RunSummary]]:
     with canary_requests.none():
         options = _complete(options)
     _check(options)
-    absent = np.zeros(len(options.data[0]), bool)
-    table = place_records(options.model, options.data, options.records, absent)
+    table = place_records(options.model, options.data, options.records, np.zeros(len(options.data[0]), bool))
     planted = _plant(options, table)
     start, key = _keys(options.noise, None, None)
     plan = _plan(options, table, planted, start)

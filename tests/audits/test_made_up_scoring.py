@@ -14,7 +14,14 @@ from typer.testing import CliRunner
 import confide
 from confide import Refused, accountants, events, models
 from confide.app.cli import app
-from confide.audits import made_up_scoring, repeated, scoring_questions, scoring_tables, scoring_tests
+from confide.audits import (
+    made_up_scoring,
+    repeated,
+    scoring_publication,
+    scoring_questions,
+    scoring_tables,
+    scoring_tests,
+)
 from confide.audits.scoring_tests import Told
 from confide.mechanism import exact_rounding
 from helpers import sabotage
@@ -77,7 +84,7 @@ def test_an_honest_program_is_not_refuted(name, monkeypatch):
     posterior = fitted(name)
     found = audited(posterior)
     assert not found.violated, found.tests
-    assert found.tests.keys() == scoring_tests.MEANINGS.keys()
+    assert found.tests.keys() == made_up_scoring.MEANINGS.keys()
     assert found.tests["priced"] == 1
     assert found.general_bound <= found.bound < found.claimed
     assert found.steps == posterior.plan["steps"] + 2 + posterior.guarantee.event.events[0].histograms
@@ -152,10 +159,32 @@ def test_broken_programs_are_refuted(name, how, monkeypatch):
     broken(monkeypatch)
     found = audited(fitted(name))
     assert found.violated
-    assert found.tests[test] * len(scoring_tests.MEANINGS) < 1e-3
+    assert found.tests[test] * len(made_up_scoring.MEANINGS) < 1e-3
     others = [p for name, p in found.tests.items() if name in scoring_tables.KINDS and name != test]
     assert min(others) == 1
     assert "not the mechanism that was priced" in str(found) or found.claim_refuted
+
+
+PUBLISHED = {
+    "the sum of a column in positions": (sabotage.exact_sum_in_positions, "functions"),
+    "the exact norm": (sabotage.exact_norm, "functions"),
+    "an exact count": (sabotage.exact_counts, "outcomes"),
+    "an exact option": (sabotage.exact_option, "options"),
+}
+PUBLISHERS = [(name, how) for name in ("logistic", "learnt noise") for how in PUBLISHED]
+
+
+@pytest.mark.parametrize(("name", "how"), tiered(PUBLISHERS, PUBLISHERS[:2]))
+def test_programs_that_publish_numbers_without_noise_are_refuted(name, how, monkeypatch):
+    """Always, and by nothing but what they publish: their noisy answers are those of an honest program."""
+    broken, test = PUBLISHED[how]
+    broken(monkeypatch)
+    found = audited(fitted(name), repetitions=24)
+    assert found.verdict == "not as priced"
+    assert found.tests[test] == 0
+    assert "not the mechanism that was priced" in str(found)
+    others = {other: p for other, p in found.tests.items() if other not in scoring_publication.MEANINGS}
+    assert min(others.values()) > 1e-4, others
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from confide.mechanism.clipping import GLM, ClippedSum, MultinomialGLM
 from confide.mechanism.linear_scale import LinearScaleRelease
 from confide.mechanism.per_example import column
 from confide.mechanism.scale import ScaleRelease
+from confide.models.inputs import as_records
 from confide.privacy import events
 from confide.privacy.events import base
 
@@ -100,6 +102,62 @@ def one_sum_more(patch) -> None:
             return found
 
         patch.setattr(job, "ask", ask)
+
+
+def _published(patch, change) -> None:
+    """What a run of scoring publishes is changed by its records, after all was asked."""
+    for job in (ScoringJob, LinearScoringJob):
+
+        def execute(self, data, key, *, honest=job.execute, **more):
+            honest(self, data, key, **more)
+            records = as_records(data)
+            self.release = replace(self.release, **change(self.release, records.arrays[0][records.present]))
+            drawn = self.release.make(self.draws, self.log_prior)
+            if drawn.noise_scales is not None:
+                self.noise_scales = drawn.noise_scales
+            return drawn.parameters
+
+        patch.setattr(job, "execute", execute)
+
+
+def exact_sum_in_positions(patch) -> None:
+    """The exact sum of a column is written into the place where the first sum was asked for."""
+
+    def change(release, rows):
+        name = "places" if hasattr(release, "places") else "positions"
+        positions = getattr(release, name).copy()
+        positions[0, 0] = float(np.sum(rows[:, 0], dtype=np.float64))
+        return {name: positions}
+
+    _published(patch, change)
+
+
+def exact_counts(patch) -> None:
+    """The number of records is published in the place of a noisy count."""
+
+    def change(release, rows):
+        norms = release.answers.norms.copy()
+        norms[0] = len(rows)
+        return {"answers": release.answers._replace(norms=norms)}
+
+    _published(patch, change)
+
+
+def exact_option(patch) -> None:
+    """The scale of the prior is published as the length of the longest row."""
+    _published(patch, lambda release, rows: {"prior_scale": float(np.max(np.linalg.norm(rows, axis=1)))})
+
+
+def exact_norm(patch) -> None:
+    """The usual norm of the records themselves is used in the place of the one that noisy counts give."""
+    ask, read, norms = ScaleRelease.ask, ScaleRelease.read, []
+
+    def remember(self, records, source):
+        norms.append(float(np.mean(np.linalg.norm(records.arrays[0][records.present], axis=1))))
+        return ask(self, records, source)
+
+    patch.setattr(ScaleRelease, "ask", remember)
+    patch.setattr(ScaleRelease, "read", lambda self, *given: read(self, *given)._replace(norm=norms[-1]))
 
 
 def unpriced(patch, kind: type) -> None:

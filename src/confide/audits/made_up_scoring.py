@@ -21,17 +21,20 @@ import jax
 import numpy as np
 
 from confide import validation
-from confide.audits import gathering, scoring_tables, scoring_tests
+from confide.audits import gathering, scoring_publication, scoring_tables, scoring_tests
 from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, share, smallest_epsilon
 from confide.audits.priced import SAME, priced_claim, reveals_more
 from confide.audits.program import GRID, ROUNDING
 from confide.audits.rebuilding import source
 from confide.audits.scoring_tables import CHANGES, KINDS, Placed, Program, Row
-from confide.audits.scoring_tests import MEANINGS, Told
+from confide.audits.scoring_tests import Told
+from confide.inference.linear.release import LinearRelease
 from confide.inference.posterior import Posterior
+from confide.inference.release import Release
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
 
+MEANINGS = scoring_tests.MEANINGS | scoring_publication.MEANINGS  # what each test finds where it finds something
 FEWEST, MOST = 24, 400  # repetitions
 WORK = 2.0**34  # about how many operations all of them take together
 OVERHEAD = 2e5  # operations that a question takes whatever its size
@@ -62,6 +65,7 @@ class MadeUpScoring(MadeUp):
             f"a record that moves a release by more than {found['clip']:.6g} times what was priced, in {self.seen:,} "
             "pairs of neighbours with rows of all lengths and outcomes",
             "any release that was not priced",
+            "any published number that does not follow from the noisy answers, by what two executions publish",
         ]
         if "epsilon" in found:
             parts.append(f"a mechanism that reveals an epsilon of {found['epsilon']:.3g} or more")
@@ -85,10 +89,11 @@ def audit_scoring(
     guarantee, generator = posterior.guarantee, np.random.default_rng([seed, 1])
     assert guarantee is not None
     built = scoring_tables.rebuild(posterior, seed, generator)
+    published = _published(built, posterior, seed)
     with jax.enable_x64(True):
         told = gather(built, _repetitions(built, repetitions), seed, generator, deadline, report)
     claim = priced_claim(guarantee, None, 0)
-    tests = scoring_tests.p_values(told, claim.points) | {"priced": float(not _unpriced(built, posterior))}
+    tests = scoring_tests.p_values(told, claim.points) | {"priced": float(not _unpriced(built, posterior))} | published
     smallest = scoring_tests.smallest(told, claim.points, (1 - confidence) * share(number) / len(MEANINGS), POWER)
     smallest["clip"] = told.room
     smallest |= smallest_epsilon(smallest, guarantee.delta)
@@ -202,6 +207,15 @@ def _moved(built: Program, rows: dict[str, Row], somewhere: int, key: Any) -> di
 def _room(multiplier: float, numbers: int) -> float:
     """What a record may move a release by, with what rounding may add, over what was priced."""
     return 1 + ROUNDING + GRID * multiplier * math.sqrt(numbers)
+
+
+def _published(built: Program, posterior: Posterior, seed: int) -> dict[str, float]:
+    """Whether all that the program publishes of two tables follows from its noisy answers."""
+    tables = (built.crowd, scoring_publication.second_table(built.crowd))
+    keys = (source(seed, "published", number, built.secure) for number in range(2))
+    executions = [scoring_publication.execute(built.job, *each) for each in zip(tables, keys, strict=True)]
+    assert isinstance(posterior.release, Release | LinearRelease)
+    return scoring_publication.p_values(built.job, executions, built.asking, posterior.release)
 
 
 def _unpriced(built: Program, posterior: Posterior) -> bool:

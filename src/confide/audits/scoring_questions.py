@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
+from confide.audits.scoring_publication import Ask, Execution
 from confide.inference import scoring_job
 from confide.inference.linear import job as linear_job
 from confide.inference.linear.asking import LinearQuestions, LinearTable
@@ -128,6 +130,25 @@ def hear_linear(job: LinearScoringJob, release: LinearRelease, crowd: Records, k
     rounding = {"information": (matrices, entries(job.size)), "scores": (noise.CONTRIBUTIONS, job.size + 1)}
     back = np.linalg.inv(listening.asked[1].root)[job.intercept :, job.intercept :]
     return Heard(questions, LinearTable, listening.asked, rounding, back)
+
+
+def asking(job: ScoringJob | LinearScoringJob, model: Model, one: Execution) -> Ask:
+    """Puts a question to the table of an execution, with the noise of its key."""
+    if isinstance(job, LinearScoringJob):
+        assert isinstance(one.release, LinearRelease)
+        questions, table = job.questions(one.release.frame), LinearTable(one.records)
+    else:
+        assert isinstance(one.release, Release)
+        frame = one.release.frame
+        with jax.enable_x64(True):
+            questions = compile_questions(model, job.unravel, frame, job.size, job.rounding, one.records)
+            table = questions.prepare(one.records, one.records)
+
+    def ask(question: Question) -> np.ndarray:
+        with jax.enable_x64(True):
+            return questions.ask(table, question, one.key).noisy  # type: ignore[arg-type]
+
+    return ask
 
 
 def _fields(given: Any) -> dict[str, Any]:

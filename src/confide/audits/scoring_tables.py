@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,7 @@ import numpy as np
 from confide import samplers
 from confide.audits import rebuilding, scoring_questions
 from confide.audits.rebuilding import Shape, source
+from confide.audits.scoring_publication import Ask, Execution
 from confide.inference import summaries
 from confide.inference.frames import Frame
 from confide.inference.linear.asking import LinearQuestions
@@ -95,6 +97,8 @@ class Program:
     crowd: Records  # ordinary rows, as many as were declared but one; the last place is free
     neighbours: Neighbours
     prepare: Callable[[Records], Any]
+    job: ScoringJob | LinearScoringJob
+    asking: Callable[[Execution], Ask]  # puts questions to the table of an execution of the job
 
     def place(self, rows: dict[int, Row], crowd: bool = False) -> Placed:
         """A table with these rows at their places, and no record at the others, or the crowd."""
@@ -162,6 +166,8 @@ def rebuild(posterior: Posterior, seed: int, generator: np.random.Generator) -> 
         crowd=crowd,
         neighbours=guarantee.neighbours,
         prepare=heard.prepare,
+        job=job,
+        asking=partial(scoring_questions.asking, job, marked),
     )
 
 

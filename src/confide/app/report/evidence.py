@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from confide.audits import program, scoring_tests
+from confide.audits import made_up_scoring, program
 from confide.audits.wording import MEANINGS, percent
 from confide.privacy.accountants.profiles import Profile
 from confide.validation import Refused
@@ -71,15 +71,15 @@ WORDS = {
         "runs without it, or with the other one",
         "all that the run's program asks, put again to worst-case tables: the noise of scale, information and sums of "
         "scores, in every number and between them; how far one record of any length and outcome moves each; that "
-        "nothing is asked that was not priced; and whether neighbouring tables are told apart more often than the "
-        "claim allows.",
+        "nothing is asked that was not priced, and that all that is published follows from the answers; and whether "
+        "neighbouring tables are told apart more often than the claim allows.",
         "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
         "plan; what is released beside these answers; nor what happens only to tables unlike those that were made up.",
     ),
 }
 
 
-TESTS = {"made-up": program.MEANINGS, "made-up scoring": scoring_tests.MEANINGS}  # what they find
+TESTS = {"made-up": program.MEANINGS, "made-up scoring": made_up_scoring.MEANINGS}  # what they find
 
 
 class Mark(NamedTuple):

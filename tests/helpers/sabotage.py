@@ -89,6 +89,17 @@ def half_the_noise_of_the_scale(patch) -> None:
     patch.setattr(ScaleRelease, "drawn", property(lambda self: self.noise / 2))
 
 
+def less_noise_of_records(patch) -> None:
+    """A histogram of the norms of records has half the noise; one of no records has all of it."""
+    honest = ScaleRelease.count_norms
+
+    def count_norms(self, octaves, source):
+        empty = honest(self, octaves[:0], source)
+        return honest(self, octaves, source) - np.rint(0.5 * empty) if len(octaves) else empty
+
+    patch.setattr(ScaleRelease, "count_norms", count_norms)
+
+
 def one_sum_more(patch) -> None:
     """Private scoring asks its last question once more, with other noise."""
     for job, extra in ((ScoringJob, 0), (LinearScoringJob, 1)):

@@ -49,6 +49,7 @@ class MadeUp(Audit):
     number: int = 1  # which audit on made-up tables of this run it is: each has its share of the level
 
     meanings: ClassVar[Mapping[str, str]] = MEANINGS  # of the tests
+    scope: ClassVar[str] = "It hears the noisy sums, and takes draws to be made of them alone."
 
     def __repr__(self) -> str:
         return f"<MadeUp: {self.verdict}, claimed epsilon {self.claimed:.4g}, lower bound {self.bound:.3g}>"
@@ -61,8 +62,7 @@ class MadeUp(Audit):
             self._judgement(),
             self._reach(),
             "This is the program as it was built again from the run's settings, on tables that are made up: it cannot "
-            "see what is wrong with the run's own records, key or machine. It hears the noisy sums, and takes draws to "
-            "be made of them alone.",
+            f"see what is wrong with the run's own records, key or machine. {self.scope}",
         )
 
     def _course(self) -> str:

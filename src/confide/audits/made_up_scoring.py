@@ -38,6 +38,7 @@ MEANINGS = scoring_tests.MEANINGS | scoring_publication.MEANINGS  # what each te
 FEWEST, MOST = 24, 400  # repetitions
 WORK = 2.0**34  # about how many operations all of them take together
 OVERHEAD = 2e5  # operations that a question takes whatever its size
+ROUNDED_SUMS = 2.0**-20  # in standard deviations of the noise
 KEPT = 2**12  # numbers that are kept of a release and repetition
 UNITS = 2**17  # numbers in which noise that is used again is looked for
 CROWDED = ("up", "across")  # records that also come to a table of others
@@ -48,6 +49,10 @@ class MadeUpScoring(MadeUp):
     """What an audit of private scoring found; see `MadeUp`. Steps are its questions."""
 
     meanings: ClassVar[Mapping[str, str]] = MEANINGS
+    scope: ClassVar[str] = (
+        "It hears all noisy answers, and looks at all that release.json and the draws hold; `confide verify` checks "
+        "the same of the run itself."
+    )
 
     def _course(self) -> str:
         return (
@@ -138,13 +143,19 @@ def gather(
     kept = [generator.permutation(part.size)[:KEPT] for part in known[0]]
     quiet: list[list[np.ndarray]] = [[] for _ in built.releases]
     scores: tuple[list[float], list[float]] = ([], [])
-    done = 0
+    dependence, done = dict.fromkeys(KINDS, 0.0), 0
     while done < planned and (done < FEWEST or time.monotonic() < deadline):
         alike, others = (source(seed, label, done, secure) for label in ("alike", "others"))
-        for parts, chosen, answer in zip(quiet, kept, _answers(built, silent, alike), strict=True):
+        empty, one, other = (
+            _answers(built, table, key) for table, key in ((silent, alike), (inside, alike), (outside, others))
+        )
+        for parts, chosen, answer in zip(quiet, kept, empty, strict=True):
             parts.append(answer[chosen])
-        for side, table, key in zip(scores, (inside, outside), (alike, others), strict=True):
-            side.append(_score(_answers(built, table, key), *known))
+        for release, with_record, without, moved_by in zip(built.releases, one, empty, known[0], strict=True):
+            change = np.max(np.abs(with_record - without - moved_by)) / _rounding(release)
+            dependence[release.kind] = max(dependence[release.kind], float(np.nan_to_num(change, nan=math.inf)))
+        for side, answers in zip(scores, (one, other), strict=True):
+            side.append(_score(answers, *known))
         done += 1
         if report is not None:
             report(done, planned)
@@ -157,6 +168,7 @@ def gather(
         quiet=every,
         units=np.concatenate(on_grid) * exact_rounding.GRID,
         moved=moved,
+        dependence=dependence,
         room=max(_room(each.multiplier, part.size) for each, part in zip(built.releases, known[0], strict=True)),
         inside=_finite(scores[0]),
         outside=_finite(scores[1]),
@@ -180,6 +192,11 @@ def _score(answers: list[np.ndarray], one: list[np.ndarray], other: list[np.ndar
     for answer, first, second in zip(answers, one, other, strict=True):
         total += float(answer @ (first - second) - (first @ first - second @ second) / 2)
     return total
+
+
+def _rounding(release: scoring_tables.Release) -> float:
+    """By how much rounding may change the noise, in units of it: counts are whole numbers, sums are on a fine grid."""
+    return 1.0 / release.multiplier if release.kind == "scale" else ROUNDED_SUMS
 
 
 def _finite(scores: list[float]) -> np.ndarray:

@@ -83,8 +83,8 @@ def p_values(
     """0 for a test that fails on any of the executions, else 1; `asking` puts questions to the table of one of them."""
     executions = [each._replace(release=_read_again(each.release)) for each in executions]
     passed = {
-        "outcomes": all(_has_outcomes(job, each, asking(each)) for each in executions),
         "functions": all(_follows(each.release) for each in executions),
+        "outcomes": all(_has_outcomes(job, each, asking(each)) for each in executions),
         "draws": all(_has_draws(job, each) for each in executions),
         "options": all(_options(each.release) == _options(stored) for each in executions),
     }

@@ -12,6 +12,7 @@ table without a record, in units of the noise that was priced, of Q releases and
 | sums | the same for combinations of sums | chi-squared |
 | runs | sums and differences of two repetitions | chi-squared |
 | scale, information, scores | how far a record moves a release, over what was priced | never above 1 |
+| dependence | the noise of an answer with a record less that without it, over what rounding explains | never above 1 |
 | priced | mu^2 of all that the program was heard to ask, and of what the run stored, over the event's | never above 1 |
 | apart, pairs | whether neighbours are told apart, by the likelihood ratio of all | as in `program` |
 
@@ -42,6 +43,7 @@ MEANINGS = {  # what each test finds where it finds something
     "directions": "some combination of numbers has less noise than was priced",
     "sums": "the noise of different sums is not independent",
     "runs": "the noise of runs with different keys is not independent",
+    "dependence": "the noise depends on whether a record is there",
     "scale": "one record moves the scale by more than was priced",
     "information": "one record moves a sum of information by more than was priced",
     "scores": "one record moves a sum of scores by more than was priced",
@@ -56,6 +58,7 @@ class Told:
     quiet: tuple[np.ndarray, ...]  # (repetitions, numbers) of each: Z
     units: np.ndarray  # some of Z of sums and matrices, times the grid
     moved: dict[str, np.ndarray]  # of each kind: how far releases moved, over what was priced
+    dependence: dict[str, float]  # of each kind: how far a record changes the noise, over what rounding explains
     room: float  # the least ratio above 1 that rounding cannot explain
     inside: np.ndarray  # scores
     outside: np.ndarray
@@ -83,6 +86,7 @@ def p_values(told: Told, points: tuple[np.ndarray, np.ndarray]) -> dict[str, flo
     found["directions"] = min(1.0, 2 * min(program.least(sums), program.least(matrices)))
     found["sums"] = program.least(np.swapaxes(sums, 2, 3))
     found["runs"] = program.between(gaussian)
+    found["dependence"] = float(all(change <= 1 + 1e-9 for change in told.dependence.values()))
     return found | {kind: float(np.all(told.moved[kind] <= 1)) for kind in KINDS}
 
 

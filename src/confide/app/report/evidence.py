@@ -74,7 +74,8 @@ WORDS = {
         "nothing is asked that was not priced, and that all that is published follows from the answers; and whether "
         "neighbouring tables are told apart more often than the claim allows.",
         "the run itself: its key, its records, its machine, and whatever was done to it beside the settings in its "
-        "plan; what is released beside these answers; nor what happens only to tables unlike those that were made up.",
+        "plan; what is released beside release.json and the draws; nor what happens only to tables unlike those that "
+        "were made up.",
     ),
 }
 

@@ -143,7 +143,8 @@ def gather(
     kept = [generator.permutation(part.size)[:KEPT] for part in known[0]]
     quiet: list[list[np.ndarray]] = [[] for _ in built.releases]
     scores: tuple[list[float], list[float]] = ([], [])
-    dependence, done = dict.fromkeys(KINDS, 0.0), 0
+    dependence: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+    done = 0
     while done < planned and (done < FEWEST or time.monotonic() < deadline):
         alike, others = (source(seed, label, done, secure) for label in ("alike", "others"))
         empty, one, other = (

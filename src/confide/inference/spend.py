@@ -102,7 +102,9 @@ def spend(
         salt = loop.secret(noise.separate(source, "digest of records")) if resumed is None else resumed.salt
         details = {"event": purchase.event.to_json(), **purchase.details()}
         records = checkpoints.digest_records(purchase.data.arrays, purchase.data.present, salt, purchase.public)
-        mark = checkpoints.fingerprint(summary.to_json() | details, records)
+        settings = summary.to_json() | details
+        settings.pop("epsilon")  # it follows from the event, and its last digits depend on the processor
+        mark = checkpoints.fingerprint(settings, records)
         if key.given and resumed is None:
             source = noise.own(source, mark)
     begun = None

@@ -108,7 +108,7 @@ def shape(model: Model, clip: float | None = None) -> Shape:
     family, settings = check_convex(model).family, model.settings
     assert family is not None
     assert settings is not None
-    bound, precision = longest(model), settings["prior_scale"] ** -2.0
+    bound, precision = longest(model), 1 / (settings["prior_scale"] * settings["prior_scale"])
     steepest = family.residual_bound * bound
     if clip is None and math.isinf(steepest):
         raise Refused(f"the gradients of {model.name} are unbounded: give a clip")

@@ -179,7 +179,7 @@ def _normalise(tape: Tape, x: jax.Array, part: dict[str, Any], stride: int, padd
 
 def _convolution(key: jax.Array, size: int, before: int, after: int) -> dict[str, jax.Array]:
     shape = (size, size, before, after)
-    return {"weights": jax.random.normal(key, shape, jnp.float32) * math.sqrt(2 / (size * size * before))}
+    return {"weights": layers.start_weights(key, shape, math.sqrt(2 / (size * size * before)))}
 
 
 def _image(shape: Sequence[int]) -> tuple[int, int, int]:

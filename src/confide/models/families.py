@@ -91,7 +91,7 @@ class Logistic(Family):
         return self.mean(s) - y
 
     def smoothness(self, bound: float, clip: float) -> float:
-        return bound**2 / 4
+        return bound * bound / 4
 
     longest_clip = 2.5
 
@@ -121,7 +121,7 @@ class Logistic(Family):
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         """The slope by s is min(t, max(1/4, 1 - t)) at most: t e^-|s| where cut, for |s| >= |logit t|."""
         threshold = clip / bound
-        return bound**2 * min(threshold, 0.5 if threshold < 0.5 else max(0.25, 1 - threshold))
+        return bound * bound * min(threshold, 0.5 if threshold < 0.5 else max(0.25, 1 - threshold))
 
     def information_weight(self, s: Array, threshold: Array, typical: float = 1.0) -> Array:
         mean, library = self.mean(s), _library(s)
@@ -197,7 +197,7 @@ class Softmax(Family):
         return self.mean(s)
 
     def smoothness(self, bound: float, clip: float) -> float:
-        return bound**2 / 2
+        return bound * bound / 2
 
     longest_clip, shared_shift = 1.8, True
 
@@ -228,7 +228,7 @@ class Softmax(Family):
         """The slope by the scores has norm min(sqrt(2) t, max(.51, 2 - sqrt(2) t)) at most: that of two classes, which
         is twice the logistic one at t / sqrt(2), or a little above it (searched over; a test repeats it)."""
         threshold = math.sqrt(2) * clip / bound
-        return bound**2 * min(threshold, max(0.51, 2 - threshold))
+        return bound * bound * min(threshold, max(0.51, 2 - threshold))
 
     @property
     def start_loss(self) -> float:
@@ -291,7 +291,7 @@ class Gaussian(Family):
         return _library(s).full_like(s, self.noise_scale**-2.0)
 
     def smoothness(self, bound: float, clip: float) -> float:
-        return self.noise_scale**-2.0 * bound**2
+        return (bound / self.noise_scale) * (bound / self.noise_scale)
 
     balance, deep_clip = (1.6, 3.0), False
 
@@ -424,7 +424,7 @@ class Poisson(Counts):
         return "the mean of a Poisson regression is unbounded: give it a largest_mean, a public bound"
 
     def smoothness(self, bound: float, clip: float) -> float:
-        return self._largest * bound**2
+        return self._largest * bound * bound
 
     balance, unknown_information = (1.3, 2.0), True
 
@@ -440,7 +440,7 @@ class Poisson(Counts):
 
     @property
     def residual_scale(self) -> float:
-        return self._largest**0.5
+        return math.sqrt(self._largest)
 
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low = np.where(y > threshold, np.log(y - threshold), -np.inf)
@@ -511,7 +511,7 @@ class NegativeBinomial(Counts):
         return (y + self._size) * share * rest
 
     def smoothness(self, bound: float, clip: float) -> float:
-        return self._size * bound**2 + clip * bound
+        return self._size * bound * bound + clip * bound
 
     balance, unknown_information = (1.3, 2.0), True
 
@@ -527,7 +527,7 @@ class NegativeBinomial(Counts):
 
     @property
     def residual_scale(self) -> float:
-        return self._size**0.5
+        return math.sqrt(self._size)
 
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         size = self._size

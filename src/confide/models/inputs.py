@@ -121,10 +121,19 @@ def outside(model: Model, data: Any) -> np.ndarray:
     return np.flatnonzero(~_read(model, data)[1])
 
 
+def _squared_norms(x: np.ndarray) -> np.ndarray:
+    """Of rows, column by column: this order of the sum is the same on every processor, unlike that of `einsum`."""
+    total = np.zeros(len(x))
+    for column in x.T:
+        double = column.astype(np.float64)
+        total += double * double
+    return total
+
+
 def scale_down(norm_bound: float, x: np.ndarray) -> np.ndarray:
     """The rows, those that are too long scaled down so that their norm is certainly at most the bound."""
     with np.errstate(all="ignore"):
-        norms = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))
+        norms = np.sqrt(_squared_norms(x))
         if np.all(norms <= norm_bound):  # the same numbers, without a copy
             return x
         factors = np.where(norms <= norm_bound, 1.0, norm_bound * (1 - ROUNDING) / norms)

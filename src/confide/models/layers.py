@@ -6,6 +6,8 @@ than outside; and a max-pool is a maximum over shifted slices, whose gradient is
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -61,3 +63,14 @@ def group_norm(x: jax.Array, layer: dict[str, jax.Array], groups: int) -> jax.Ar
     variance = jnp.mean(jnp.square(centred), axis=(0, 2), keepdims=True)
     normal = (centred * jax.lax.rsqrt(variance + GROUP_ROUNDING)).reshape(x.shape)
     return normal * layer["scale"] + layer["shift"]
+
+
+def start_weights(key: jax.Array, shape: tuple[int, ...], deviation: float) -> jax.Array:
+    """Random weights that a network starts from, of mean 0 and this standard deviation; nearly normal.
+
+    Each is a sum of eight random bytes, times one number: whole numbers and one product are the same on every
+    processor. `jax.random.normal` differs in its last bits, and the start enters the fingerprint of a run.
+    """
+    words = jax.random.bits(key, (2, *shape), jnp.uint32)
+    total = sum((words >> shift) & 0xFF for shift in (0, 8, 16, 24)).astype(jnp.int32).sum(axis=0)  # from 0 to 2040
+    return (total - 1020).astype(jnp.float32) * jnp.float32(deviation / math.sqrt(8 * (256**2 - 1) / 12))

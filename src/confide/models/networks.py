@@ -168,7 +168,7 @@ def check_shapes(data: Data, shape: tuple[int, ...]) -> None:
 
 def dense_layer(key: jax.Array, inputs: int, outputs: int, gain: float) -> dict[str, jax.Array]:
     return {
-        "weights": jax.random.normal(key, (inputs, outputs), jnp.float32) * math.sqrt(gain / inputs),
+        "weights": layers.start_weights(key, (inputs, outputs), math.sqrt(gain / inputs)),
         "bias": jnp.zeros(outputs, jnp.float32),
     }
 

@@ -16,6 +16,7 @@ from confide.privacy import accountants, events
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event, Neighbours
 from confide.privacy.pricing import certified_profile
+from confide.privacy.significant_digits import round_digits
 from confide.validation import Refused
 
 Schedule = Literal["fixed", "decreasing"]
@@ -73,7 +74,7 @@ def _noise_scale(budget: Budget, event: Callable[[float], Event], accountant: st
     noise = _least(spend, budget.epsilon, _least(roughly, budget.epsilon, start))
     if noise == math.inf:
         raise Refused(f"epsilon = {budget.epsilon:g} cannot be met by accountant {accountant!r}: use 'pld'")
-    return noise
+    return round_digits(noise, "up")
 
 
 def calibrate_noise(
@@ -87,7 +88,7 @@ def calibrate_noise(
     profile: Any = None,
     beside: Event | None = None,
 ) -> float:
-    """The least noise multiplier with which the steps are (epsilon, delta)-DP.
+    """The least noise multiplier with which the steps are (epsilon, delta)-DP, rounded up to eight digits.
 
     Args:
         profile: relative noise of each step, where steps differ; the answer is the factor to multiply it by.

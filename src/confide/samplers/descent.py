@@ -39,6 +39,7 @@ import numpy as np
 
 from confide import validation
 from confide.mechanism.kernel import Kernel, MechanismParameters, Query, Schedule, gaussian_event
+from confide.privacy.significant_digits import round_digits
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.validation import Refused
 
@@ -98,7 +99,7 @@ class Descent(Sampler):
     def calibrate(
         self, parameters: MechanismParameters, sizes: np.ndarray, spare: float | None
     ) -> tuple[Sampler, np.ndarray]:
-        sampler = self if spare is None else replace(self, noise_multiplier=1 / math.sqrt(spare))
+        sampler = self if spare is None else replace(self, noise_multiplier=round_digits(1 / math.sqrt(spare), "up"))
         return sampler, sampler.gentle_sizes(parameters, sizes.size, lambda: self.longest(parameters))
 
     def longest(self, parameters: MechanismParameters) -> float:
@@ -116,7 +117,7 @@ class Descent(Sampler):
         if final:
             return sizes
         planned = self.planned_rate(parameters, steps)
-        return sizes * (gentle() if planned is None else planned)
+        return sizes * round_digits(gentle() if planned is None else planned)
 
     def to_json(self) -> dict[str, Any]:
         settings = {

@@ -14,6 +14,7 @@ from confide.mechanism.kernel import Kernel, MechanismParameters, Schedule
 from confide.models.model import Data, Model
 from confide.privacy import calibration
 from confide.privacy.budget import Budget
+from confide.privacy.significant_digits import round_digits
 from confide.validation import Refused
 
 LARGEST = 1.0  # step size times clip
@@ -73,15 +74,19 @@ class Sampler:
         return True
 
     def step_sizes(self, steps: int) -> tuple[np.ndarray, bool]:
-        """The step sizes, and whether they are final; else they are to be multiplied by what the budget allows."""
+        """The step sizes, and whether they are final; else they are to be multiplied by what the budget allows.
+
+        What a function or a power gives is rounded: its last digits depend on the processor.
+        """
         if callable(self.step_size) and self.schedule != "fixed":
             raise Refused(f"{self.rate} is a schedule already: leave schedule out")
         if callable(self.step_size):
-            return _evaluate(self.rate, self.step_size, steps), True
+            return round_digits(_evaluate(self.rate, self.step_size, steps)), True
         if callable(self.schedule):
             shape = _evaluate("schedule", self.schedule, steps)
         else:
             shape = np.broadcast_to(calibration.relative_noise(self.schedule, steps), (steps,)) ** -2.0
+        shape = round_digits(shape)
         return (shape, False) if self.step_size is None else (self.step_size * shape, True)
 
     def keep(self, draws: int | None, burn_in: int | None) -> int | None:
@@ -121,7 +126,7 @@ class Sampler:
                 f"epsilon = {self.budget.epsilon:g} pays for step sizes of {spare * float(np.max(sizes)):.2g} at most, "
                 "with which nothing is learnt: raise the budget, lower the clip, or collect more records"
             )
-        return self, sizes * min(spare, self.longest(parameters) / float(np.max(sizes)))
+        return self, sizes * round_digits(min(spare, self.longest(parameters) / float(np.max(sizes))), "down")
 
     def longest(self, parameters: MechanismParameters) -> float:
         """The longest step that is planned: half of what is stable, where the curvature has a bound; with scores that

@@ -20,6 +20,7 @@ import numpy as np
 
 from confide import validation
 from confide.mechanism.kernel import Kernel, MechanismParameters, langevin_noise
+from confide.privacy.significant_digits import round_digits
 from confide.samplers.sampler import Decay, Sampler, schedule_of
 from confide.samplers.sgld import langevin
 from confide.validation import Refused
@@ -46,7 +47,7 @@ def _constant(sampler: Sampler, parameters: MechanismParameters, steps: int) -> 
     if budget is None or math.isinf(parameters.clip):
         raise Refused("wang2015_sgld sets its noise by the budget and the clip: use it with confide.fit")
     logs = math.log(2.5 * steps / budget.delta) * math.log(2 / budget.delta)
-    return 128 * parameters.clip**2 * logs / budget.epsilon**2
+    return round_digits(128 * parameters.clip**2 * logs / budget.epsilon**2, "up")
 
 
 def prescribe(sampler: Sampler, parameters: MechanismParameters, steps: int) -> np.ndarray:

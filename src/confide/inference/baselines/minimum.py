@@ -30,6 +30,7 @@ from scipy import linalg
 
 from confide.models import convexity
 from confide.models.model import Model
+from confide.privacy.significant_digits import round_digits
 
 CHUNK = 1024  # rows at a time
 UNIT = 2.0**-53
@@ -153,7 +154,7 @@ def tolerance(
     assert model.family is not None
     losses = records * model.family.start_loss
     radius = min(radius, (tilt + math.sqrt(tilt**2 + 2 * regularisation * losses)) / regularisation)
-    return 4 * _rounding(model, records, clip, regularisation, radius, tilt)
+    return round_digits(4 * _rounding(model, records, clip, regularisation, radius, tilt), "up")
 
 
 def _rounding(

@@ -83,10 +83,12 @@ from confide.privacy.accountants.gdp import delta_of_mu, mu_of_epsilon
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, Neighbours, Release
 from confide.privacy.ledger import Ledger
+from confide.privacy.significant_digits import round_digits
 from confide.validation import Refused
 
 Method = Literal["iyengar2019", "kifer2012", "chaudhuri2011"]
 METHODS: tuple[Method, ...] = ("iyengar2019", "kifer2012", "chaudhuri2011")
+SEARCHED = 4  # digits of a regularisation that is searched for
 HIDING = 0.01  # share of epsilon and delta that hides the solver's error
 EXACT = (
     "The minimum of the perturbed objective was found exactly: its gradient was certified to be no longer than the "
@@ -101,7 +103,7 @@ def determinant_cost(smoothness: float, regularisation: float) -> float:
 
 def least_regularisation(epsilon: float, smoothness: float) -> float:
     """Where the determinants cost half of epsilon."""
-    return smoothness / math.expm1(min(epsilon, 200.0) / 2)
+    return round_digits(smoothness / math.expm1(min(epsilon, 200.0) / 2), "up")
 
 
 def spherical_scale(epsilon: float, regularisation: float, shape: Shape, neighbours: Neighbours) -> float:
@@ -211,7 +213,7 @@ def _plan(
         return gaussian_scale(epsilon, delta, strength, shape, budget.neighbours)
 
     strength = _strength(request, regularisation, epsilon, shape, scaled, size + 1.0 if pure else 1.0)
-    scale = scaled(strength)
+    scale = round_digits(scaled(strength), "up")
     spread = scale * math.sqrt(size + 1.0) if pure else scale
     certified = tolerance(request.model, request.places, clip, strength, size, spread)
     hiding = None
@@ -261,5 +263,5 @@ def _strength(
         return math.log(variance * scaled(strength) ** 2 / strength + strength * expected)
 
     found = optimize.minimize_scalar(cost, bounds=(math.log(least), math.log(least) + 20.0), method="bounded")
-    best = math.exp(float(found.x))
+    best = round_digits(math.exp(float(found.x)), digits=SEARCHED)  # the search stops at 1e-5 of the logarithm
     return best if best > least * (1 + 1e-4) else least

@@ -43,6 +43,7 @@ from confide.privacy.accountants.gdp import mu_of_epsilon
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, Event, GaussianRelease, Release
 from confide.privacy.ledger import Ledger
+from confide.privacy.significant_digits import round_digits
 from confide.validation import Refused
 
 Distribution = Literal["gaussian", "laplace"]
@@ -142,7 +143,7 @@ def public_strength(request: release.Request, smoothness: float, variance: float
     """Where shrinking and noise cost the same: see above."""
     assert request.model.settings is not None
     expected = request.size * request.model.settings["prior_scale"] ** 2
-    return (8 * request.records * smoothness * variance / expected) ** (1 / 3)
+    return round_digits((8 * request.records * smoothness * variance / expected) ** (1 / 3))
 
 
 def regularisation_of(given: float | None, prior: float, default: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ from confide.models.model import Model
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
+from confide.privacy.significant_digits import round_digits
 from confide.samplers.hybrid import Hybrid
 from confide.validation import Refused
 
@@ -77,8 +79,8 @@ class Relay:
 def make_plan(model: Model, data: Records, budget: Budget, sampler: Hybrid, options: Options, key: jax.Array) -> Plan:
     if budget.delta == 0:
         raise Refused("delta = 0 cannot be met with Gaussian noise: give a budget with delta in (0, 1), such as 1e-6")
-    mu = pricing.gdp_mu(budget.epsilon, budget.delta) * sampler.share**0.5
-    share = replace(budget, epsilon=pricing.gdp_epsilon(mu, budget.delta))
+    mu = pricing.gdp_mu(budget.epsilon, budget.delta) * math.sqrt(sampler.share)
+    share = replace(budget, epsilon=round_digits(pricing.gdp_epsilon(mu, budget.delta), "down"))
     alone = replace(options, steps=None, batch_size=None, draws=1, burn_in=None)
     start = FIRST[sampler.first.kind](model, data, share, sampler.first, alone, key)
     if options.burn_in is None:

@@ -23,9 +23,11 @@ from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, Event, SpendingHistogram
 from confide.privacy.events.individual import CHANGE, affordable
 from confide.privacy.extra_accounts import Individual
+from confide.privacy.significant_digits import round_digits
 from confide.validation import Refused
 
 ROUNDING = 1e-9  # relative: of sums of costs in double precision
+COST_DIGITS = 10  # of what a record can spend: fewer would be more than the margins of the plan
 MARGIN = 1e-9  # relative: of ratios, so that none is beyond the table
 ORDERS = range(2, 129)
 LEFT = 1 - 1e-6  # of delta goes to the filter of Poisson batches
@@ -79,11 +81,12 @@ def share(
     if parameters.sampling_probability < 1:
         return _subsampled_share(settings, budget, multipliers, parameters.sampling_probability, chains)
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
-    limit = (mu / SENSITIVITY[budget.neighbours]) ** 2 * (1 - settings.histogram) / chains * (1 - ROUNDING)
+    share = mu / SENSITIVITY[budget.neighbours]
+    limit = share * share * (1 - settings.histogram) / chains * (1 - ROUNDING)
     target, factor = settings.stretch * limit * (1 - 4 * ROUNDING), 1.0
     for _ in range(5):  # at once where nothing is added to the ratios
         factor *= target / math.fsum((math.sqrt(factor) / multipliers + _grid(parameters)) ** 2)
-    return Share(limit, None, budget.delta, factor, mu * math.sqrt(settings.histogram))
+    return Share(limit, None, budget.delta, round_digits(factor, "down"), mu * math.sqrt(settings.histogram))
 
 
 def make_filter(
@@ -96,7 +99,7 @@ def make_filter(
     q = parameters.sampling_probability
     ratios = (parameters.clip / noise + _grid(parameters)) * (1 + MARGIN)
     filter = Filter(limit=found.limit, order=found.order, sampling_probability=q, largest=float(ratios.max()))
-    worst = math.fsum(filter.costs(ratios)) * (1 + ROUNDING)
+    worst = round_digits(math.fsum(filter.costs(ratios)) * (1 + ROUNDING), "up", COST_DIGITS)
     if stretch is not None and worst > stretch * found.limit * (1 + 1e-6):
         raise Refused(
             f"with these step sizes the longest gradients would spend {worst / found.limit:.3g} times the budget: "
@@ -145,7 +148,8 @@ def _subsampled_share(settings: Individual, budget: Budget, multipliers: np.ndar
         middle = math.sqrt(low * high)
         low, high = (middle, high) if best(middle)[0] > 0 else (low, middle)
     order = best(low)[1]
-    return Share(affordable(order, epsilon, delta) * (1 - ROUNDING), order, delta, low, 0.0)
+    limit = round_digits(affordable(order, epsilon, delta) * (1 - ROUNDING), "down")
+    return Share(limit, order, delta, low, 0.0)
 
 
 def _room(order: int, epsilon: float, delta: float, spent: float) -> float:

@@ -48,6 +48,7 @@ from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event, LastIterates
+from confide.privacy.significant_digits import round_digits
 from confide.samplers.langevin import Langevin, kernel, reach
 from confide.validation import Refused
 
@@ -130,7 +131,7 @@ def make_plan(
         temperature=temperature,
         likelihood_power=1 / temperature,
         norm_bound=model.settings["norm_bound"],
-        settled=float(course.sizes.sum()) / n * temperature / scale**2,
+        settled=math.fsum(course.sizes) / n * temperature / (scale * scale),
         diffusion_time=diffusion_time(job),
     )
 
@@ -224,4 +225,4 @@ def _temperature(terms: Terms, sampler: Langevin, options: Options, budget: Budg
     while high / low > 1 + TOLERANCE:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if spends(middle) <= budget.epsilon else (middle, high)
-    return high
+    return round_digits(high, "up")

@@ -39,6 +39,7 @@ from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import accountants, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, BoundedPosteriorSample, Event, PosteriorSample
+from confide.privacy.significant_digits import round_digits
 from confide.samplers.posterior_sample import Algorithm, OnePosteriorSample
 from confide.validation import Refused
 
@@ -165,7 +166,7 @@ def affordable_mu(budget: Budget, draws: int, total_variation: float) -> float:
         low, high = (middle, high) if fits(middle) else (low, middle)
     if low < LEAST * whole:
         raise _distance_too_large(total_variation, budget)
-    return low
+    return round_digits(low, "down")
 
 
 def _distance_too_large(total_variation: float, budget: Budget) -> Refused:

@@ -49,6 +49,7 @@ from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.events import Event
 from confide.privacy.extra_accounts import Accounts, accounts
+from confide.privacy.significant_digits import round_digits
 from confide.samplers import Sampler
 from confide.validation import Refused
 
@@ -174,11 +175,11 @@ def _clip(asked: Asked, steps: int, found: Weights | None) -> float:
     if bound is not None and options.clip is None:
         return check_clip(bound)  # nothing is cut
     if found is not None and options.clip is None:
-        unit = found.sizes.clip * found.family.usual_residual
+        unit = round_digits(found.sizes.clip * found.family.usual_residual)
         if found.release is not None:
             return unit
         if found.row_bound is not None and math.isfinite(found.row_bound) and not found.family.unknown_information:
-            return check_clip(unit * found.row_bound)
+            return check_clip(round_digits(unit * found.row_bound))
     return choose_clip(asked.budget, asked.sampler, options, steps, asked.records.number)
 
 
@@ -200,7 +201,7 @@ def _calibrate(draft: Draft) -> Calibrated:
         clip = weights.useful_clip(
             draft.weights, sampler, parameters, float(np.max(sizes)), draft.prior_curvature, clip
         )
-        parameters = replace(parameters, clip=check_clip(clip))
+        parameters = replace(parameters, clip=check_clip(round_digits(clip, "down")))
         parameters = weights.bound_weighted(parameters, draft.weights, draft.prior_curvature, given=False)
     wanted = accounts(asked.options.account).individual
     if wanted is not None:

@@ -42,6 +42,7 @@ from confide.models.tracing import check_likelihood, unraveller
 from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.extra_accounts import Accounts, accounts
+from confide.privacy.significant_digits import round_digits
 from confide.samplers import Sampler
 from confide.samplers.descent import DRIFT
 from confide.samplers.sampler import LARGEST
@@ -170,7 +171,7 @@ def reserve_places(
     overflow = batches.overflow(parameters.rows, q, buffer, steps)
     if overflow == 0:
         return buffer, None
-    return buffer, events.Release(epsilon=0.0, delta=max(overflow, LEAST_FAILURE))
+    return buffer, events.Release(epsilon=0.0, delta=round_digits(max(overflow, LEAST_FAILURE), "up"))
 
 
 def check_grid(rows: int, multiplier: float) -> None:
@@ -233,7 +234,7 @@ def choose_clip(budget: Budget, sampler: Sampler, options: Options, steps: int, 
         return check_clip(options.clip)
     planned = _usual_clip if sampler.optimises else planned_clip
     planned = planned if accounts(options.account).individual is None else _long_clip
-    return check_clip(planned(budget, options.chains, steps, n))
+    return check_clip(round_digits(planned(budget, options.chains, steps, n)))
 
 
 def check_clip(clip: float) -> float:
@@ -280,4 +281,4 @@ def bounded_clip(model: Model, budget: Budget, n: int, norm_bound: float, chains
         return None
     multiplier = calibration.calibrate_noise(epsilon=budget.epsilon, delta=budget.delta, neighbours=budget.neighbours)
     mu = 1 / multiplier / math.sqrt(validation.count(chains=chains))
-    return min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED)))
+    return round_digits(min(residual * norm_bound / 2, mu * max(CLIP, math.sqrt(n / SETTLED))))

@@ -39,6 +39,7 @@ from typing import NamedTuple
 from confide.inference.options import Options
 from confide.mechanism.scale import REACH
 from confide.models.family import Family
+from confide.privacy.significant_digits import round_digits
 from confide.samplers import Sampler
 
 KAPPA = 2.0
@@ -72,7 +73,7 @@ def plan_sizes(
     steps, batch_size, chains = options.steps, options.batch_size, options.chains
     strength = n * mu**2  # records times the square of what one of them may reveal
     found = short / (1 + fall * KAPPA * dimension / strength)
-    found = min(long, max(found, 2 * strength / chains / (dimension * SETTLED)))
+    found = round_digits(min(long, max(found, 2 * strength / chains / (dimension * SETTLED))))
     if sampler.optimises:
         steps = OPTIMISER_STEPS if steps is None else steps
         return Sizes(found, steps, min(n, OPTIMISER_BATCH) if batch_size is None else batch_size)
@@ -93,7 +94,7 @@ def plan_sizes(
 
     def size(most: int) -> Sizes:
         """With no more steps than these."""
-        clip = lengthen(lambda clip: time(clip) * curvature(clip), found, long, most)
+        clip = round_digits(lengthen(lambda clip: time(clip) * curvature(clip), found, long, most))
         planned = max(min(FEWEST, most), min(most, math.ceil(time(clip) * curvature(clip) / GENTLE)))
         planned = planned if steps is None else steps
         return Sizes(clip, planned, batch(clip, planned))

@@ -210,7 +210,7 @@ def _summary(model: Model, sampler: Sampler, job: Job, draws: int | None) -> Ste
 
 
 def diffusion_time(job: Job) -> float:
-    return float(job.kernel.schedule.step_size.sum())
+    return math.fsum(job.kernel.schedule.step_size)
 
 
 def plain_job(model: Model, data: tuple[np.ndarray, ...], sampler: Sampler, options: Options, key: jax.Array) -> Job:

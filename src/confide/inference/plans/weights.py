@@ -38,10 +38,12 @@ from confide.models.model import Linear, Model, Weighting
 from confide.privacy import events, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events.individual import CHANGE
+from confide.privacy.significant_digits import round_digits
 from confide.samplers import Sampler
 from confide.validation import Refused
 
 SHARE, LARGEST_SHARE = 0.01, 0.05  # of the square of mu that buys the scale
+CURVATURE_DIGITS = 4
 SEEN = 10.0  # standard deviations of its noise that a tenth of the records are to have
 
 
@@ -95,7 +97,7 @@ def scale_release(
     if bound is not None and linear.intercept:
         bound = math.hypot(bound, 1.0)
     least = SEEN * 10 / n / (mu / events.SENSITIVITY[neighbours])
-    share = min(LARGEST_SHARE, max(SHARE, least**2)) / (1 + counts + finer)
+    share = min(LARGEST_SHARE, max(SHARE, least * least)) / (1 + counts + finer)
     return ScaleRelease(
         noise=float(query_grid.round_up(CHANGE[neighbours] / mu / math.sqrt(share))),
         intercept=linear.intercept,
@@ -210,7 +212,8 @@ def stable_row_bound(
             f"{sampler.rate} = {step:.4g} is too long for the prior, whose curvature over the number of records is "
             f"{prior_curvature / parameters.n:.3g}: give at most {room * parameters.n / prior_curvature:.4g}"
         )
-    return 1 / _root(lambda inverse: family.weighted_smoothness(1 / inverse, parameters.clip) <= left, 1e-12)
+    least = _root(lambda inverse: family.weighted_smoothness(1 / inverse, parameters.clip) <= left, 1e-12)
+    return round_digits(1 / least, "down")
 
 
 def _root(enough: Callable[[float], bool], least: float) -> float:
@@ -227,7 +230,10 @@ def _root(enough: Callable[[float], bool], least: float) -> float:
 
 
 def prior_curvature(parameters: MechanismParameters, start: np.ndarray) -> float:
-    """The most that -log prior curves where a chain starts, by a few products with its second derivative."""
+    """The most that -log prior curves where a chain starts, by a few products with its second derivative.
+
+    Rounded to `CURVATURE_DIGITS`, since the prior is computed in single precision.
+    """
     with jax.enable_x64(True):
         here, direction = jnp.asarray(start), jnp.ones(start.size) / math.sqrt(start.size)
         length = 0.0
@@ -237,4 +243,4 @@ def prior_curvature(parameters: MechanismParameters, start: np.ndarray) -> float
             if not math.isfinite(length) or length == 0:
                 return 0.0
             direction = direction / length
-        return length
+        return round_digits(length, digits=CURVATURE_DIGITS)

@@ -19,6 +19,7 @@ from confide import validation
 from confide.privacy.accountants.numerics import root
 from confide.privacy.accountants.profiles import Profile
 from confide.privacy.events import SENSITIVITY, Event, Neighbours
+from confide.privacy.significant_digits import round_digits
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
@@ -59,7 +60,7 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu whose GDP is (epsilon, delta)-DP.
+    """The largest mu whose GDP is (epsilon, delta)-DP, rounded down to eight digits.
 
     >>> round(mu_of_epsilon(1.0, 1e-5), 5)
     0.26805
@@ -72,7 +73,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     low = high
     while _log_delta(low, epsilon) > target:
         low /= 2
-    return root(lambda m: _log_delta(m, epsilon) - target, low, high) * (1 - 1e-12)
+    return round_digits(root(lambda m: _log_delta(m, epsilon) - target, low, high) * (1 - 1e-12), "down")
 
 
 class GDP(Profile):

@@ -4,7 +4,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE # compiling the sources anew takes most of the time that a process starts in
 export CONFIDE_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test thorough docs walk picture bench reproduce clean
+.PHONY: demo test processor thorough docs walk picture bench reproduce clean
 
 demo: .venv/.run
 	rm -rf confide-demo
@@ -17,6 +17,10 @@ test: .venv/.test
 	@$(BIN)/pyright >.venv/types.txt & types=$$!; \
 	$(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
 	wait $$types || { cat .venv/types.txt; exit 1; }; exit $$tests
+
+# Stored runs and statistics once more, with the programs that libraries have for an older processor.
+processor: .venv/.test
+	PYTHONPATH=tests $(BIN)/python -m helpers.processors haswell $(BIN)/python -m pytest -n 2 --dist worksteal -m processor
 
 # With more of what the tests show already: every sabotage in every model, and such.
 thorough:
@@ -82,4 +86,4 @@ reproduce: .venv/.test
 	touch .venv/.run $@
 
 clean:
-	rm -rf .venv build dist confide-demo site reproductions .hypothesis .ruff_cache .jax_cache src/*.egg-info
+	rm -rf .venv build dist confide-demo site reproductions .hypothesis .ruff_cache .jax_cache* src/*.egg-info

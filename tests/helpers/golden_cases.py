@@ -22,7 +22,7 @@ import numpy as np
 
 import confide
 from confide import baselines, models
-from helpers import patients
+from helpers import patients, processors
 
 HOME = Path(__file__).parents[1] / "golden" / "version2"
 RNG = np.random.default_rng(7)
@@ -89,9 +89,10 @@ class Stopped(Exception):
 
 
 def processor():
-    """What the last bit of a draw depends on besides the program: the processor and jax."""
+    """What the last bit of a draw depends on besides the program: the processor, as libraries take it to be, and jax."""
     jaxlib = importlib.import_module("jaxlib").__version__
-    text = platform.machine() + jaxlib
+    settings = "".join(os.environ.get(name, "") for name in processors.VARIABLES)
+    text = platform.machine() + jaxlib + settings
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         text += "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
@@ -181,6 +182,7 @@ def write():
             print(name)
     if not (HOME / "epsilons.json").exists():
         (HOME / "epsilons.json").write_text(json.dumps(priced(), indent=1) + "\n")
+        (HOME / "processor").write_text(processor())
     if not (HOME / "ledger").exists():
         write_ledger(HOME / "ledger")
     if not (HOME / "table").exists():

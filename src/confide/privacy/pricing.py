@@ -88,7 +88,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian differential privacy is (epsilon, delta)-DP, rounded down to eight digits.
+    """The largest mu whose Gaussian differential privacy is (epsilon, delta)-DP, rounded down to ten digits.
 
     >>> round(gdp_mu(1.0, 1e-5), 5)
     0.26805

@@ -24,6 +24,7 @@ from typing import Literal, overload
 import numpy as np
 
 DIGITS = 8
+FINE_DIGITS = 10  # of what has a closed form or one root, computed to 1e-13, and is inverted again to 1e-9
 SNAP = 1e-12  # relative distance within which a number counts as the nearest rounded one
 
 Direction = Literal["nearest", "down", "up"]

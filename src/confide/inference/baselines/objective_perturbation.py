@@ -83,7 +83,7 @@ from confide.privacy.accountants.gdp import delta_of_mu, mu_of_epsilon
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, Neighbours, Release
 from confide.privacy.ledger import Ledger
-from confide.privacy.significant_digits import round_digits
+from confide.privacy.significant_digits import FINE_DIGITS, round_digits
 from confide.validation import Refused
 
 Method = Literal["iyengar2019", "kifer2012", "chaudhuri2011"]
@@ -213,7 +213,7 @@ def _plan(
         return gaussian_scale(epsilon, delta, strength, shape, budget.neighbours)
 
     strength = _strength(request, regularisation, epsilon, shape, scaled, size + 1.0 if pure else 1.0)
-    scale = round_digits(scaled(strength), "up")
+    scale = round_digits(scaled(strength), "up", FINE_DIGITS)
     spread = scale * math.sqrt(size + 1.0) if pure else scale
     certified = tolerance(request.model, request.places, clip, strength, size, spread)
     hiding = None

@@ -30,7 +30,7 @@ from confide.inference.exact import balls
 from confide.models import convexity, programs
 from confide.models.inputs import Records, as_records
 from confide.models.model import Linear, Model
-from confide.privacy.significant_digits import round_digits
+from confide.privacy.significant_digits import FINE_DIGITS, round_digits
 from confide.validation import Refused
 
 NEWTON = 25  # steps towards the mode
@@ -176,7 +176,7 @@ def enforce_bound(model: Model, radius: float) -> float:
     assert model.family is not None
     largest = model.family.log_likelihood_bound(convexity.longest(model) * radius)
     if math.isfinite(largest):
-        return round_digits(largest, "up")
+        return round_digits(largest, "up", FINE_DIGITS)
     raise Refused(
         f"the log likelihood of {model.name} is unbounded, since its outcomes are: give a log_likelihood_bound, and "
         "that of every record is cut to it"

@@ -19,7 +19,7 @@ from confide import validation
 from confide.privacy.accountants.numerics import root
 from confide.privacy.accountants.profiles import Profile
 from confide.privacy.events import SENSITIVITY, Event, Neighbours
-from confide.privacy.significant_digits import round_digits
+from confide.privacy.significant_digits import FINE_DIGITS, round_digits
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
@@ -60,7 +60,7 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
 
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
-    """The largest mu whose GDP is (epsilon, delta)-DP, rounded down to eight digits.
+    """The largest mu whose GDP is (epsilon, delta)-DP, rounded down to ten digits.
 
     >>> round(mu_of_epsilon(1.0, 1e-5), 5)
     0.26805
@@ -73,7 +73,8 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     low = high
     while _log_delta(low, epsilon) > target:
         low /= 2
-    return round_digits(root(lambda m: _log_delta(m, epsilon) - target, low, high) * (1 - 1e-12), "down")
+    found = root(lambda m: _log_delta(m, epsilon) - target, low, high) * (1 - 2e-12)  # twice what rounding may raise
+    return round_digits(found, "down", FINE_DIGITS)
 
 
 class GDP(Profile):

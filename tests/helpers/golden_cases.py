@@ -89,7 +89,7 @@ class Stopped(Exception):
 
 
 def processor():
-    """What the last bit of a draw depends on besides the program: the processor, as libraries take it to be, and jax."""
+    """What the last bit of a draw depends on besides the program: jax, and the processor as libraries see it."""
     jaxlib = importlib.import_module("jaxlib").__version__
     settings = "".join(os.environ.get(name, "") for name in processors.VARIABLES)
     text = platform.machine() + jaxlib + settings

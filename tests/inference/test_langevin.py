@@ -175,6 +175,7 @@ def test_the_noise_that_is_drawn_is_the_noise_that_is_priced(secure):
 
 
 @pytest.mark.long
+@pytest.mark.processor
 def test_moments_are_those_of_the_recursion():
     """A linear model whose clip never cuts: mean and covariance of 500 chains against the exact recursion.
 

@@ -9,7 +9,7 @@ from scipy import stats
 from confide import Refused
 from confide.mechanism import batches
 
-pytestmark = pytest.mark.optimised
+pytestmark = [pytest.mark.optimised, pytest.mark.processor]
 
 
 def drawn(n, q, steps, size=None, seed=0):

@@ -13,7 +13,7 @@ from scipy import special, stats
 from confide.mechanism import exact_rounding
 from confide.mechanism.exact_rounding import FINE, GRID
 
-pytestmark = pytest.mark.optimised
+pytestmark = [pytest.mark.optimised, pytest.mark.processor]
 WORST = 2.0  # standard deviations by which neighbours are apart
 CLAIMED = 1e-12 * 1e-3 / 1e9  # of the smallest delta, a thousandth; over as many coordinates
 

@@ -260,15 +260,15 @@ def test_what_a_companion_must_not_hold_or_go_with_is_refused():
 
 @pytest.mark.parametrize("with_companion", [False, True])
 def test_sghmc_is_dp_sgd_with_momentum(with_companion):
-    """Friction a and step size eta, momentum 1 - a and rate eta: the same noise for the same budget, and the same
-    iterates from the same answers."""
+    """Friction a and step size eta, momentum 1 - a and rate eta: the same noise for the same budget, up to the eight
+    digits to which plans round step sizes and noise multipliers, and the same iterates from the same answers."""
     dressed = (lambda sampler: confide.accompany(sampler, GENERATOR)) if with_companion else (lambda sampler: sampler)
     one, its_event = job_of(dressed(confide.sghmc(temperature=0.3, friction=0.1)))
     eta = float(one.kernel.schedule.step_size[0])
     other, event = job_of(dressed(confide.dp_sgd(eta, momentum=0.9, average=False)))
-    assert np.allclose(one.kernel.schedule.noise, other.kernel.schedule.noise, rtol=1e-9)
+    assert np.allclose(one.kernel.schedule.noise, other.kernel.schedule.noise, rtol=2e-7)
     epsilons = [confide.guarantee(each, delta=1e-5).epsilon for each in (its_event, event)]
-    assert epsilons[0] == pytest.approx(epsilons[1], rel=1e-9)
+    assert epsilons[0] == pytest.approx(epsilons[1], rel=3e-7)
     with jax.enable_x64(True):
         positions = []
         for job in (one, other):

@@ -30,6 +30,7 @@ SIX = {
 SELDOM = ("sgld cold", "sgld decreasing", "sghmc with batch noise", "sgfs", "dp_sgd in part", "dp_adam")
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in SELDOM else []) for name in SAMPLERS]
 )

@@ -72,5 +72,6 @@ def start_weights(key: jax.Array, shape: tuple[int, ...], deviation: float) -> j
     processor. `jax.random.normal` differs in its last bits, and the start enters the fingerprint of a run.
     """
     words = jax.random.bits(key, (2, *shape), jnp.uint32)
-    total = sum((words >> shift) & 0xFF for shift in (0, 8, 16, 24)).astype(jnp.int32).sum(axis=0)  # from 0 to 2040
+    each = jnp.stack([(words >> shift) & 0xFF for shift in (0, 8, 16, 24)])
+    total = jnp.sum(each.astype(jnp.int32), axis=(0, 1), dtype=jnp.int32)  # from 0 to 2040
     return (total - 1020).astype(jnp.float32) * jnp.float32(deviation / math.sqrt(8 * (256**2 - 1) / 12))

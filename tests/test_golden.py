@@ -1,4 +1,4 @@
-"""Stored files: those of version 1 load and verify as they were, those of version 2 go on to the same draws as well."""
+"""Stored files: those of version 1 load and verify as they were, those of version 3 go on to the same draws as well."""
 
 import hashlib
 import json
@@ -68,7 +68,7 @@ def test_a_checkpoint_is_refused_with_what_it_was_charged(files):
     assert len(ledger.history("patients")) == 2
 
 
-# What the code of version 2 wrote.
+# What the code of version 3 wrote.
 
 HOME = golden_cases.HOME
 PRICE = 0.0 if (HOME / "processor").read_text() == golden_cases.processor() else 1e-9  # relative
@@ -140,7 +140,7 @@ def test_baselines_release_the_same(name):
 
 
 @pytest.mark.parametrize("path", sorted(HOME.glob("*/*/guarantee.json")), ids=lambda path: path.parent.name)
-def test_guarantees_of_version_2_load_and_verify(path):
+def test_guarantees_of_version_3_load_and_verify(path):
     record = json.loads(path.read_text())
     guarantee = confide.Guarantee.from_json(record)
     assert json.loads(json.dumps(guarantee.to_json())) == record
@@ -151,7 +151,7 @@ def test_prices_are_what_they_were():
     assert golden_cases.priced() == pytest.approx(json.loads((HOME / "epsilons.json").read_text()), rel=PRICE, abs=0)
 
 
-def test_a_ledger_of_version_2_verifies_and_goes_on(tmp_path):
+def test_a_ledger_of_version_3_verifies_and_goes_on(tmp_path):
     ledger = confide.Ledger(ours(HOME / "ledger" / "ledger.db", tmp_path / "ledger.db"))
     left = json.loads((HOME / "ledger" / "left.json").read_text())
     assert {account.name: ledger.left(account.name).share for account in ledger.accounts()} == pytest.approx(

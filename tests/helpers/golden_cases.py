@@ -1,4 +1,4 @@
-"""Runs whose results are stored in `golden/version2`, by the code of the day on which they were written.
+"""Runs whose results are stored in `golden/version3`, by the code of the day on which they were written.
 
 Every call names its sampler and what it depends on, so that defaults may change. `python -m helpers.golden_cases` (in
 `tests`) writes the files of cases that have none, and touches no other: what is stored stays as it was.
@@ -24,7 +24,7 @@ import confide
 from confide import baselines, models
 from helpers import patients, processors
 
-HOME = Path(__file__).parents[1] / "golden" / "version2"
+HOME = Path(__file__).parents[1] / "golden" / "version3"
 RNG = np.random.default_rng(7)
 X = RNG.uniform(-1, 1, (200, 3)).astype(np.float32)
 SCORE = X @ np.array([1.5, -1.0, 0.5], np.float32)

@@ -128,7 +128,8 @@ def read(path: Path) -> Checkpoint | None:
         with path.open("rb") as stored, np.load(stored, allow_pickle=False) as file:
             head = json.loads(str(file["head"]))
             arrays = [file[f"array{i}"] for i in range(head["arrays"])]
-        secrets = {name: bytes.fromhex(head[name]) for name in ("key", "salt")}
+        salt = head.get("salt", "")  # before version 3 of the mechanism there was none: such a run is refused by name
+        secrets = {"key": bytes.fromhex(head["key"]), "salt": bytes.fromhex(salt)}
         return Checkpoint(**head | secrets | {"arrays": arrays})
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise Refused(f"checkpoint {str(path)!r} cannot be read: {error}; delete it to start afresh") from None

@@ -292,8 +292,8 @@ def test_nobody_is_a_neighbour_of_anybody(way):
 
 def mechanism(x: np.ndarray) -> None:
     """A stand-in for any: it is watched."""
-    importlib.import_module("confide.baselines.sufficient_statistics").sum_statistics(
-        x, np.zeros(len(x)), 1.0, 1.0, False
+    importlib.import_module("confide.baselines.sufficient_statistics").whole_statistics(
+        x, np.zeros(len(x)), 1.0, 1.0, False, 1.0
     )
 
 

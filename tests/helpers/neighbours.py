@@ -205,11 +205,11 @@ class Watch:
             watch.shown["objective model"] = (objective.model.name, repr(objective.model.settings))
             return np.zeros(size)
 
-        def summed(x, y, norm_bound, outcome_bound, square):
+        def summed(x, y, norm_bound, outcome_bound, square, scale):
             watch.given("statistics", (x, y), len(x))
-            watch.shown["statistics settings"] = (norm_bound, outcome_bound, square)
+            watch.shown["statistics settings"] = (norm_bound, outcome_bound, square, scale)
             size = x.shape[-1] + 1
-            return np.zeros(size * (size + 1) // 2 - (not square))
+            return np.zeros(size * (size + 1) // 2 - (not square), np.int64)
 
         def votes(model, request, paid, event, lessons, rows):
             watch.given("teachers", (request.data, request.table.present), request.places)
@@ -221,7 +221,7 @@ class Watch:
         for module in ("output_perturbation", "objective_perturbation"):
             monkeypatch.setattr(importlib.import_module(f"confide.baselines.{module}"), "minimise", minimised)
         monkeypatch.setattr(
-            importlib.import_module("confide.baselines.sufficient_statistics"), "sum_statistics", summed
+            importlib.import_module("confide.baselines.sufficient_statistics"), "whole_statistics", summed
         )
         monkeypatch.setattr(PATE, "_votes", votes)
 

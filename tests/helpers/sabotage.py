@@ -35,13 +35,13 @@ def half_the_noise(patch) -> None:
 
 
 def less_noise(patch, factor: float) -> None:
-    honest, join = noise.add_noise, linear_sums._join
+    honest, join = noise.add_noise, noise.around_steps
     patch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, factor * scale, units))
 
     def joined(total, deviation, source):
         return total * (deviation / noise.GRID) + join(np.zeros_like(total), factor * deviation, source)
 
-    patch.setattr(linear_sums, "_join", joined)
+    patch.setattr(noise, "around_steps", joined)
 
 
 def half_the_noise_of(patch, kind: str, number: int | None = None) -> None:
@@ -295,9 +295,9 @@ def uniform_noise(patch) -> None:
 
 def off_the_grid(patch) -> None:
     """Nothing is rounded, as where noise is added in floating point."""
-    patch.setattr(noise, "add_noise", lambda total, scale, units: total + scale * (units / noise.GRID + 2.0**-28))
-    join = linear_sums._join
-    patch.setattr(linear_sums, "_join", lambda total, scale, source: join(total, scale, source) + scale * 2.0**-28)
+    add, join = noise.add_noise, noise.around_steps
+    patch.setattr(noise, "add_noise", lambda total, scale, units: add(total, scale, units) + scale * 2.0**-28)
+    patch.setattr(noise, "around_steps", lambda total, scale, source: join(total, scale, source) + scale * 2.0**-28)
 
 
 def _units(patch, change) -> None:

@@ -316,7 +316,7 @@ def test_ledger_is_charged_before_the_records_are_used(tmp_path, monkeypatch):
         assert len(ledger.history("patients")) == 1
         raise KeyboardInterrupt
 
-    for module, name in ((objective, "minimise"), (statistics, "sum_statistics")):
+    for module, name in ((objective, "minimise"), (statistics, "whole_statistics")):
         monkeypatch.setattr(module, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
         objective_perturbation(MODEL, (X, Y), BUDGET, ledger=ledger, verbose=False)

@@ -80,6 +80,7 @@ def spread_over_scores(here, position):
 def without_noise(monkeypatch):
     monkeypatch.setattr(noise, "draw_units", lambda source, chain, block, shape, *more: jnp.zeros(shape))
     monkeypatch.setattr(noise, "around", lambda point, *given, **more: point)
+    monkeypatch.setattr(noise, "around_steps", lambda steps, scale, source: steps * (scale / noise.GRID))
 
 
 hostile = st.one_of(

@@ -10,7 +10,7 @@ from scipy import stats
 
 import confide
 from confide import Refused
-from confide.mechanism import exact_rounding, noise
+from confide.mechanism import exact_rounding, grid, noise
 
 pytestmark = pytest.mark.optimised
 
@@ -80,8 +80,9 @@ def test_what_is_released_lies_on_the_grid():
     step = scale / noise.GRID
     with jax.enable_x64(True):
         units = noise.draw_units(jax.random.key(1), 0, 0, (50,))
-        noisy = np.asarray(noise.add_noise(jnp.asarray(total), scale, units))
-        clean = np.asarray(noise.add_noise(jnp.asarray(total), scale, 0 * units))
+        whole = grid.on_grid(jnp.asarray(total), scale)
+        noisy = np.asarray(noise.add_noise(whole, scale, units))
+        clean = np.asarray(noise.add_noise(whole, scale, 0 * units))
     assert np.array_equal(np.round(noisy / step) * step, noisy)
     assert np.max(np.abs(clean - total)) <= step
     found = noise.around(total, scale, jax.random.key(1))
@@ -95,12 +96,12 @@ def test_secure_sums_are_whole_and_do_not_depend_on_the_order():
     rng = np.random.default_rng(0)
     rows, units = rng.normal(size=(50, 7)).astype(np.float32), np.zeros(7, np.int64)
     with jax.enable_x64(True):
-        forth = noise.join_noise(noise.whole(jnp.asarray(rows), 3.0), 3.0, jnp.asarray(units))
-        back = noise.join_noise(noise.whole(jnp.asarray(rows[::-1]), 3.0), 3.0, jnp.asarray(units))
+        forth = noise.add_noise(grid.whole(jnp.asarray(rows), 3.0), 3.0, jnp.asarray(units))
+        back = noise.add_noise(grid.whole(jnp.asarray(rows[::-1]), 3.0), 3.0, jnp.asarray(units))
     assert np.array_equal(forth, back)
-    grid = 3.0 / noise.GRID
-    assert np.array_equal(np.round(np.asarray(forth) / grid) * grid, forth)
-    np.testing.assert_allclose(forth, rows.sum(axis=0), atol=50 * grid)
+    step = 3.0 / noise.GRID
+    assert np.array_equal(np.round(np.asarray(forth) / step) * step, forth)
+    np.testing.assert_allclose(forth, rows.sum(axis=0), atol=50 * step)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -115,11 +116,11 @@ def test_what_rounding_costs(secure):
             row = rng.normal(size=d)
             row /= np.linalg.norm(row)
             if secure:
-                moved = np.asarray(noise.whole(jnp.asarray(row)[None], scale), object)
+                moved = np.asarray(grid.whole(jnp.asarray(row)[None], scale), object)
             else:
                 size = 10 ** rng.uniform(0, 16.5)
                 rest = (np.round(rng.uniform(-size, size, d)) + 0.5 - 1e-3) * step  # most are about to be rounded up
-                both = [np.asarray(noise.on_grid(jnp.asarray(total), scale), object) for total in (rest, rest + row)]
+                both = [np.asarray(grid.on_grid(jnp.asarray(total), scale), object) for total in (rest, rest + row)]
                 moved = both[1] - both[0]
             length = math.sqrt(sum(int(m) ** 2 for m in moved)) * step
             assert scale / max(length, 1e-300) >= rounding.worth(scale, d) * (1 - 1e-12)

@@ -314,7 +314,8 @@ def test_the_norm_is_bought_within_its_bin(norm):
 def test_one_record_moves_the_finer_norm_by_no_more_than_a_histogram(monkeypatch):
     """About the same bin, which the histogram has told."""
     heard = []
-    monkeypatch.setattr(noise, "around", lambda point, *given, **more: heard.append(point) or point)
+    added = lambda steps, scale, source: heard.append(steps * (scale / noise.GRID)) or heard[-1]  # noqa: E731
+    monkeypatch.setattr(noise, "around_steps", added)
     monkeypatch.setattr(scale, "_mean", lambda *given: 0.3)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 3)).astype(np.float32)

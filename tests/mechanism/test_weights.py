@@ -17,7 +17,7 @@ from confide import models
 from confide.inference.options import Options
 from confide.inference.plans import langevin
 from confide.inference.plans.weights import weigh
-from confide.mechanism import canaries, noise, oracle
+from confide.mechanism import canaries, grid, noise, oracle
 from confide.mechanism.canary_scores import _wide_root
 from confide.mechanism.clipping import GLM, clipped_sum, single_precision, whole_chunks
 from confide.models.inputs import as_records, place_records
@@ -186,7 +186,7 @@ def compiled(name, kind, places):
         def both(batch):
             with single_precision():
                 found, each = total(position, batch, root).total, total.contributions(position, batch, root)
-            return found, noise.whole(each, CLIP)
+            return found, grid.whole(each, CLIP)
 
         with jax.enable_x64(True):
             return total.over((x, y), total.residual_threshold((x, y), present), rows, both, allowed)

@@ -173,7 +173,7 @@ def _sum(model: Model, unravel: Callable[[Any], Any], places: int) -> ClippedSum
     of any scale."""
     assert model.linear is not None
     weighted = replace(model, linear=replace(model.linear, weighting=Weighting(1.0, 1.0)))
-    return clipped_sum(weighted, 1.0, unravel, places)
+    return clipped_sum(weighted, 1.0, unravel, places, None)
 
 
 def _prepare(sums: ClippedSum, records: Records, numbers: tuple[float, float, float]) -> Prepared:

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 
 from confide.mechanism.ghost_norms import ghost_norms, microbatch
 from confide.mechanism.per_example import (
+    CHUNK,
     SMALL,
     TINY,
     Autodiff,
@@ -47,7 +48,6 @@ from confide.mechanism.per_example import (
 from confide.models.model import Linear, Model
 from confide.models.tapes import Tape
 
-CHUNK = 512  # rows at a time of a larger batch
 HELD = 2**22  # numbers in the gradients of a microbatch
 
 
@@ -62,6 +62,10 @@ def whole_chunks(rows: int) -> int:
     """The number of places that a batch of so many rows is given: whole multiples of 8, or of the chunk."""
     unit = 8 if rows <= SMALL else CHUNK
     return -(-rows // unit) * unit
+
+
+def _as_it_is(total: Any) -> Any:
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,54 +137,93 @@ class ClippedSum:
         rows: jax.Array | None,
         summed: Callable[[Batch], Any],
         allowed: jax.Array | None = None,
+        finish: Callable[[Any], Any] = _as_it_is,
     ) -> Any:
-        """The sum of `summed` over the batch: at once where it is small, else chunk by chunk in double precision.
+        """The sum of `summed` over the batch: at once where it is small, else chunk by chunk.
 
         `rows` are whole chunks (`whole_chunks`), those that are taken first, or None for all rows of the data.
         `allowed` is what each record's norm is cut to, where that is less than the limit; 0 leaves it out.
+        `finish` is applied to the sum of a batch, or, where all rows are taken, to that of each chunk (`over_chunks`).
+        """
+        n = data[0].shape[0]
+        size = whole_chunks(n) if rows is None else rows.shape[0]
+        if size > (self.microbatch or SMALL):
+            if rows is None:
+                return self.over_chunks(data, threshold, summed, allowed, finish)
+            return finish(self._over_batch(data, threshold, rows, summed, allowed))
+        rows = jnp.arange(size) if rows is None else rows
+        if not 0 < self.typical_batch < size:
+            return finish(summed(self.batch(data, threshold, rows, allowed)))
+        total = summed(self.batch(data, threshold, rows[: self.typical_batch], allowed))
+        total = jax.lax.cond(  # batches are in rising order: seldom is any row left
+            rows[self.typical_batch] < n,
+            lambda: jax.tree.map(
+                jnp.add, total, summed(self.batch(data, threshold, rows[self.typical_batch :], allowed))
+            ),
+            lambda: total,
+        )
+        return finish(total)
+
+    def over_chunks(
+        self,
+        data: tuple[jax.Array, ...],
+        threshold: jax.Array | None,
+        summed: Callable[[Batch], Any],
+        allowed: jax.Array | None = None,
+        finish: Callable[[Any], Any] = _as_it_is,
+    ) -> Any:
+        """The sum over all rows, of what `finish` makes of the sum of each chunk.
+
+        A chunk holds a fixed number of places, and the last one is filled up with empty places: what a record
+        contributes depends on its row, on its place in the chunk and on public numbers alone. Where `finish` rounds to
+        whole numbers, chunks are added without error, so that any order of the chunks, and shards of whole chunks that
+        are summed by themselves and then added, give the same numbers.
         """
         n, unit = data[0].shape[0], self.microbatch or CHUNK
-        size = whole_chunks(n) if rows is None else rows.shape[0]
-        if size <= (self.microbatch or SMALL):
-            rows = jnp.arange(size) if rows is None else rows
-            if not 0 < self.typical_batch < size:
-                return summed(self.batch(data, threshold, rows, allowed))
-            total = summed(self.batch(data, threshold, rows[: self.typical_batch], allowed))
-            return jax.lax.cond(  # batches are in rising order: seldom is any row left
-                rows[self.typical_batch] < n,
-                lambda: jax.tree.map(
-                    jnp.add, total, summed(self.batch(data, threshold, rows[self.typical_batch :], allowed))
-                ),
-                lambda: total,
-            )
-        chunks = -(-n // unit) if rows is None else -(-jnp.sum(rows < n) // unit)
-        if rows is not None and size % unit:
-            rows = jnp.concatenate([rows, jnp.full(-size % unit, n, rows.dtype)])
 
-        def chunk(index: jax.Array) -> Any:
+        def chunk(index: jax.Array) -> Batch:
             first = index * unit
-            if rows is not None:
-                return self.batch(data, threshold, jax.lax.dynamic_slice_in_dim(rows, first, unit), allowed)
             if n < unit:
                 return self.batch(data, threshold, first + jnp.arange(unit), allowed)
-            start = jnp.minimum(first, n - unit)  # the last chunk reaches back, and skips what it has seen
+            start = jnp.minimum(first, n - unit)
 
             def cut(array: jax.Array) -> jax.Array:
                 return jax.lax.dynamic_slice_in_dim(array, start, unit)
 
-            places = start + jnp.arange(unit)
-            ends, cuts = (None if array is None else cut(array) for array in (threshold, allowed))
-            real = places >= first if ends is None else (places >= first) & (ends > 0)
-            return Batch(tuple(map(cut, data)), real, ends, cuts, places)
+            def last(array: jax.Array) -> jax.Array:
+                return jnp.roll(cut(array), start - first, axis=0)
 
-        def more(index: jax.Array, total: Any) -> Any:
-            with jax.enable_x64(True):
-                found = summed(chunk(index))
-                return jax.tree.map(lambda so_far, part: so_far + part.astype(so_far.dtype), total, found)
+            def cut_all(array: Any) -> Any:
+                if n % unit == 0:
+                    return jax.tree.map(cut, array)
+                return jax.lax.cond(start == first, lambda: jax.tree.map(cut, array), lambda: jax.tree.map(last, array))
 
-        with jax.enable_x64(True):
-            zero = jax.tree.map(_wide_zero, jax.eval_shape(summed, chunk(jnp.asarray(0))))
-            return jax.lax.fori_loop(0, chunks, more, zero)
+            places = first + jnp.arange(unit)
+            taken, ends, cuts = jax.lax.optimization_barrier(cut_all((data, threshold, allowed)))
+            real = places < n if ends is None else (places < n) & (ends > 0)
+            return Batch(taken, real, ends, cuts, places)
+
+        # How many there are is hidden from the compiler, which would compile a loop of one chunk otherwise.
+        chunks = jax.lax.optimization_barrier(jnp.asarray(-(-n // unit)))
+        return _add_chunks(chunks, lambda index: finish(summed(chunk(index))))
+
+    def _over_batch(
+        self,
+        data: tuple[jax.Array, ...],
+        threshold: jax.Array | None,
+        rows: jax.Array,
+        summed: Callable[[Batch], Any],
+        allowed: jax.Array | None,
+    ) -> Any:
+        """The sum over a large random batch, in double precision."""
+        n, unit = data[0].shape[0], self.microbatch or CHUNK
+        if rows.shape[0] % unit:
+            rows = jnp.concatenate([rows, jnp.full(-rows.shape[0] % unit, n, rows.dtype)])
+
+        def chunk(index: jax.Array) -> Batch:
+            return self.batch(data, threshold, jax.lax.dynamic_slice_in_dim(rows, index * unit, unit), allowed)
+
+        return _add_chunks(-(-jnp.sum(rows < n) // unit), lambda index: summed(chunk(index)))
 
     def __call__(
         self, position: jax.Array, batch: Batch, root: jax.Array | None = None, key: jax.Array | None = None
@@ -360,6 +403,18 @@ def _product(inputs: jax.Array, residual: jax.Array) -> jax.Array:
         return jnp.tensordot(inputs.astype(jnp.float64), residual.astype(jnp.float64), (0, 0))
 
 
+def _add_chunks(chunks: Any, of: Callable[[jax.Array], Any]) -> Any:
+    """The sum over chunks of what is computed of each."""
+
+    def more(index: jax.Array, total: Any) -> Any:
+        with jax.enable_x64(True):
+            return jax.tree.map(lambda so_far, part: so_far + part.astype(so_far.dtype), total, of(index))
+
+    with jax.enable_x64(True):
+        zero = jax.tree.map(_wide_zero, jax.eval_shape(of, jnp.asarray(0)))
+        return jax.lax.fori_loop(0, chunks, more, zero)
+
+
 def _wide_zero(leaf: Any) -> jax.Array:
     """What chunks are added to: whole numbers as they are, all else in double precision."""
     return jnp.zeros(leaf.shape, jnp.float64 if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype)
@@ -370,17 +425,20 @@ def clipped_sum(
     clip: float,
     unravel: Callable[[jax.Array], Any],
     rows: int,
-    typical_batch: int = 0,
+    typical_batch: int | None = 0,
     size: int = 0,
     example: tuple[Any, ...] = (),
     at_a_time: int | None = None,
 ) -> ClippedSum:
     """The clipped sum of a model whose parameters `unravel` makes from a flat vector, for batches of so many rows.
 
+    Most batches hold `typical_batch` of them, or not many more; None: sums are over all rows and not over batches.
     Layers are looked for where the number of parameters and the shapes of a record (`example`) are given. A microbatch
     is `at_a_time` rows, rounded up to a multiple of 8, or as many as are fast and hold little.
     """
-    limit, linear, layered = Limit.of(clip, whole_chunks(rows)), model.linear, model.layered
+    all_places, typical_batch = typical_batch is None, typical_batch or 0
+    limit = Limit.of(clip, whole_chunks(rows), all_places=all_places)
+    linear, layered = model.linear, model.layered
     if linear is not None:
         if linear.outputs:
             return ClippedSum(per_example=MultinomialGLM(linear), clip=clip, limit=limit)
@@ -404,5 +462,5 @@ def clipped_sum(
         chunk = max(8, HELD // size // 8 * 8)
     if ghosts is not None:
         found = found.unclipped() if math.isinf(clip) else ghosts
-    limit = Limit.of(clip, whole_chunks(rows), chunk)
+    limit = Limit.of(clip, whole_chunks(rows), chunk, all_places)
     return ClippedSum(per_example=found, clip=clip, limit=limit, microbatch=chunk, dropout=found.dropped is not None)

@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from confide.mechanism import grid
 from confide.mechanism.clipping import GLM, ClippedSum, single_precision
 from confide.mechanism.kernel import Query
 from confide.mechanism.layers import Draw, Layer, Observed, Prepared
+from confide.mechanism.noise import Rounding
 from confide.mechanism.per_example import SMALL
 
 
@@ -28,7 +30,7 @@ def splice(sums: ClippedSum, size: int) -> int:
     return sums.typical_batch if 0 < sums.typical_batch < size else size
 
 
-def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared) -> Layer:
+def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared, rounding: Rounding) -> Layer:
     """The inner sum, which is taken in the same pass as the distances where that can be."""
 
     def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
@@ -37,7 +39,7 @@ def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared) -> La
         if draw.joined is not None and root is None:
             with single_precision():
                 total, found = beside(sums, query.position, prepared, draw.joined, draw.picked.shape[0], draw.allowed)
-            return total, _note(observed, found, draw.t)
+            return grid.rounded(total, query.scale, rounding), _note(observed, found, draw.t)
         with single_precision():
             batch = sums.batch(prepared.data, prepared.residual_threshold, draw.picked)
             norms = sums.norms(query.position, batch, root)

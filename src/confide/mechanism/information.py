@@ -6,10 +6,12 @@ Frobenius norm, h ||u||^2 <= k, whatever came before: the guarantee rests on thi
 N(0, s^2) entries made symmetric, (S + S^T) / 2, is the Gaussian mechanism on the upper triangle in that norm, of
 variance s^2 on the diagonal and half of it beside. Each entry is rounded to the grid of its own noise.
 
-**Rounding.** u and its norm are of single precision, so that h ||u||^2 is off by less than (d + 10) 2^-23 of itself;
-the products and the sum, over n places in chunks of c, are of double precision, off by 2 (c + n / c) n 2^-53 of k.
-The cut is to k (1 - 2^-10) for `MOST` parameters, and what the sum may be off by below that. Rows are computed once,
-into a buffer that is both measured and summed.
+**Rounding.** u and its norm are of single precision, so that h ||u||^2 is off by less than (d + 10) 2^-23 of itself.
+The entries of sqrt(h) u are rounded to multiples of sqrt(k) 2^-20, which adds at most sqrt(d) 2^-20 of k to a matrix.
+They are then whole numbers whose products are added up in double precision without error, 512 times 2^40 being below
+2^53, in any order and on any processor; every chunk's matrix is rounded once to the grid of the noise, and chunks are
+added as whole numbers (`mechanism.noise`). The cut is to k (1 - 2^-10), which is enough for `MOST` parameters and any
+number of records. Rows are computed once, into a buffer that is both measured and summed.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.mechanism import noise
-from confide.mechanism.clipping import CHUNK, GLM, ClippedSum, single_precision
+from confide.mechanism import grid, noise
+from confide.mechanism.clipping import GLM, ClippedSum, single_precision
 from confide.mechanism.layers import Prepared
 from confide.mechanism.noise import Rounding
 from confide.mechanism.per_example import TINY, Batch, once, row_norms, see
@@ -31,6 +33,7 @@ from confide.models.family import Family
 MOST = 1000  # parameters
 SEVERAL = 300  # of them, where a record has several scores: what is made of noisy sums would take minutes
 SLACK = 2.0**-10
+STEPS = 2.0**20  # to which rows are rounded, in the longest that there is
 
 
 class InformationQuery(NamedTuple):
@@ -53,19 +56,28 @@ def release_information(
     position, root = query.position.astype(jnp.float32), query.root.astype(jnp.float32)
     upper = np.triu_indices(root.shape[0])
     spread = query.scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
+    bound = query.bound * (1 - SLACK)
 
-    places = prepared.data[0].shape[0]
-    bound = query.bound * (1 - SLACK - 2.0**-52 * places * (CHUNK + places / CHUNK))
+    def seen(batch: Batch) -> jax.Array:
+        return halves(sums, family, position, root, bound, batch).astype(jnp.float64)
+
+    def contributions(batch: Batch) -> jax.Array:  # each record by itself
+        rows = seen(batch)
+        return grid.whole(rows[:, upper[0]] * rows[:, upper[1]], spread)
 
     def products(batch: Batch) -> jax.Array:
-        rows = halves(sums, family, position, root, bound, batch).astype(jnp.float64)
-        if rounding == noise.CONTRIBUTIONS:  # each record by itself
-            return noise.whole(rows[:, upper[0]] * rows[:, upper[1]], spread)
-        return (rows.T @ rows)[upper]
+        steps = jnp.round(seen(batch) * (STEPS / jnp.sqrt(query.bound)))
+        return steps.T @ steps
 
-    total = sums.over(prepared.data, prepared.residual_threshold, None, products)
-    add = noise.join_noise if rounding == noise.CONTRIBUTIONS else noise.add_noise
-    noisy = add(total, spread, units)
+    def finish(matrix: jax.Array) -> jax.Array:
+        diagonal = jnp.eye(root.shape[0], dtype=bool)
+        return grid.on_grid(matrix, query.scale * jnp.where(diagonal, 1.0, math.sqrt(0.5)) * (STEPS**2 / query.bound))
+
+    if rounding == noise.CONTRIBUTIONS:
+        total = sums.over(prepared.data, prepared.residual_threshold, None, contributions)
+    else:
+        total = sums.over(prepared.data, prepared.residual_threshold, None, products, finish=finish)[upper]
+    noisy = noise.add_noise(total, spread, units)
     return jnp.zeros(root.shape, jnp.float64).at[upper].set(noisy).at[upper[::-1]].set(noisy)
 
 

@@ -8,6 +8,7 @@ scale, and nothing else rests on it but where the first question is asked.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -60,9 +61,10 @@ class LinearScaleRelease:
 
     def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
         """How many outcomes are in every bin, with noise."""
-        with np.errstate(divide="ignore"):
-            octaves = np.floor(2 * (np.log2(np.abs(outcomes.astype(np.float64))) + FAR))
-        places = np.clip(octaves, 0, 4 * FAR - 1).astype(np.int64)
+        sizes = np.abs(outcomes.astype(np.float64))
+        mantissas, exponents = np.frexp(sizes)  # exact, and the same wherever an outcome stands
+        octaves = 2 * (exponents.astype(np.int64) + FAR) - 2 + (mantissas >= math.sqrt(0.5))
+        places = np.clip(np.where(sizes > 0, octaves, 0), 0, 4 * FAR - 1)
         counted = np.bincount(places, minlength=4 * FAR).astype(np.float64)
         return noise.noisy_counts(counted, self.rows.drawn, noise.separate(source, "outcomes"))
 

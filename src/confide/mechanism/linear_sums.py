@@ -2,13 +2,22 @@ r"""Sums over the records of a linear model: bounded scores of coefficients and 
 
 What a record adds is computed in double precision, by itself, and cut to its bound by its own length behind all
 weights: the guarantee rests on this cut alone. Scores are rounded record by record to the grid of their noise and
-summed as integers, so that no error of a sum is in them. Matrices are sums of outer products of one vector a record, in
-double precision, of which the upper triangle is released, entries beside the diagonal times sqrt(2): as a vector it is
-as long as the matrix is in Frobenius norm. With secure noise they are rounded record by record as well.
+summed as integers, so that no error of a sum is in them. Matrices are sums of outer products of one vector a record, of
+which the upper triangle is released, entries beside the diagonal times sqrt(2): as a vector it is as long as the matrix
+is in Frobenius norm. With secure noise they are rounded record by record as well.
 
-**Rounding.** A cut vector of d numbers is longer than its bound by less than (d + 10) 2^-52 of it, and a sum of n
-outer products in chunks of c is off by 2 (c + n / c) n 2^-53 bounds for either neighbour: `SLACK` and `_room` are
-taken off the bound for it.
+**Places.** Rows go through in chunks of places. A record that is absent has a row of zeros in its place, and what it
+adds is set to zero after it was computed. Matrix products round a row by where it stands and by how many there are; so
+what a record adds depends on its row, its place and public numbers, and never on whether others are there.
+
+**Rounding.** A cut vector of d numbers is longer than its bound by less than (d + 10) 2^-52 of it: `SLACK` is taken off
+the bound. Vectors of matrices are rounded to multiples of 2^-20 of their longest length r, which makes them longer by
+at most sqrt(d) 2^-21 r: `_room` is taken off. They are then whole numbers, and so are sums of their products over a
+chunk, below 1024 times 2^40 = 2^50, which double precision holds: no error of a sum is in them either, in whatever
+order they are added. The matrix of a chunk is rounded once to the grid of the noise, and chunks are added as integers:
+other chunks are the same for both neighbours, so that rounding counts once, as `noise.Rounding` allows for, however
+many chunks there are. `add_scores`, `add_information` and `add_moments` are such integers: those of shards of whole
+chunks, added in any order, are those of all records.
 """
 
 from __future__ import annotations
@@ -21,14 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from confide.mechanism import noise
+from confide.mechanism import grid, noise
 from confide.mechanism.canaries import LENGTH
 from confide.mechanism.exact_rounding import GRID
 from confide.models.inputs import Records
 
-CHUNK = 4096  # rows at a time
+CHUNK = 1024  # rows at a time
 BLOCK = 2**21  # numbers that are rounded at a time
 SLACK = 2.0**-36
+STEPS = 2.0**20  # to which vectors of matrices are rounded, in the longest that there is
 REACH = 1.25  # usual norms: longer rows count less
 SHARE_OF_SCALE = 0.3  # tau
 TINY = 1e-300
@@ -82,6 +92,19 @@ def entries(size: int) -> int:
     return size * (size + 1) // 2
 
 
+class Chunk(NamedTuple):
+    """Of places, some of which may hold no record."""
+
+    z: np.ndarray  # rows, with the constant first where there is an intercept; zeros where no record is
+    y: np.ndarray
+    present: np.ndarray
+
+    def mask(self, values: np.ndarray) -> np.ndarray:
+        """The values, which are changed: zero where no record is."""
+        values[~self.present] = 0.0
+        return values
+
+
 def sum_scores(
     records: Records,
     intercept: bool,
@@ -96,12 +119,18 @@ def sum_scores(
     Behind it comes a coordinate for every canary, which pulls far more than the bound, and is cut as a record is. How
     many there are, and which are in, changes nothing in the coordinates before.
     """
-    total = np.zeros(len(place.root) + 1, np.int64)
-    for z, y in _chunks(records, intercept):
-        total += np.sum(_whole(bound_scores(z, y, place, cuts), deviation), axis=0)
+    total = add_scores(records, intercept, place, cuts, deviation)
     planted = cut_lengths(LENGTH * pulls[:, None], cuts.bound * (1 - SLACK))[:, 0]
     total = np.concatenate([total, _whole(planted, deviation)])
-    return _join(total, deviation, _own(source, *place, *cuts, deviation))
+    return noise.around_steps(total, deviation, _own(source, *place, *cuts, deviation))
+
+
+def add_scores(records: Records, intercept: bool, place: Place, cuts: Cuts, deviation: float) -> np.ndarray:
+    """The same without its noise and without canaries, in whole grid steps, for all records or a shard of them."""
+    total = np.zeros(len(place.root) + 1, np.int64)
+    for chunk in _chunks(records, intercept):
+        total += np.sum(_whole(chunk.mask(bound_scores(chunk.z, chunk.y, place, cuts)), deviation), axis=0)
+    return total
 
 
 def bound_scores(z: np.ndarray, y: np.ndarray, place: Place, cuts: Cuts) -> np.ndarray:
@@ -120,9 +149,19 @@ def sum_information(
     records: Records, intercept: bool, root: np.ndarray, cuts: Cuts, deviation: float, secure: bool, source: Any
 ) -> np.ndarray:
     """The noisy sum of erf(k / (||u|| sqrt(2))) w u u^T."""
-    bound = math.sqrt(cuts.information_bound * (1 - SLACK - _room(records.places)))
-    halves = (bound_halves(z, root, cuts, bound) for z, _ in _chunks(records, intercept))
-    return sum_products(halves, len(root), deviation, secure, _own(source, root, *cuts, deviation))
+    total = add_information(records, intercept, root, cuts, deviation, secure)
+    return _as_matrix(noise.around_steps(total, deviation, _own(source, root, *cuts, deviation)), len(root))
+
+
+def add_information(
+    records: Records, intercept: bool, root: np.ndarray, cuts: Cuts, deviation: float, secure: bool
+) -> np.ndarray:
+    """The upper triangle of the same without its noise, in whole grid steps, for all records or a shard of them."""
+    longest = math.sqrt(cuts.information_bound)
+    bound = longest * (1 - SLACK - _room(len(root)))
+    chunks = _chunks(records, intercept)
+    halves = (chunk.mask(bound_halves(chunk.z, root, cuts, bound)) for chunk in chunks)
+    return add_products(halves, len(root), longest, deviation, secure)
 
 
 def bound_halves(z: np.ndarray, root: np.ndarray, cuts: Cuts, bound: float) -> np.ndarray:
@@ -138,10 +177,21 @@ def sum_moments(
     records: Records, intercept: bool, norm: float, outcome: float, deviation: float, secure: bool, source: Any
 ) -> np.ndarray:
     """The noisy sum of v v^T, v = (z / norm, y / outcome) shortened by a weight of the row alone, y then cut to 1."""
-    bound = math.sqrt(2 * (1 - SLACK - _room(records.places)))
-    halves = (bound_moments(z, y, norm, outcome, bound) for z, y in _chunks(records, intercept))
+    total = add_moments(records, intercept, norm, outcome, deviation, secure)
     size = records.arrays[0].shape[1] + intercept + 1
-    return sum_products(halves, size, deviation, secure, _own(source, norm, outcome, deviation))
+    return _as_matrix(noise.around_steps(total, deviation, _own(source, norm, outcome, deviation)), size)
+
+
+def add_moments(
+    records: Records, intercept: bool, norm: float, outcome: float, deviation: float, secure: bool
+) -> np.ndarray:
+    """The upper triangle of the same without its noise, in whole grid steps, for all records or a shard of them."""
+    size, longest = records.arrays[0].shape[1] + intercept + 1, math.sqrt(2.0)
+    bound = longest * (1 - SLACK - _room(size))
+    halves = (
+        chunk.mask(bound_moments(chunk.z, chunk.y, norm, outcome, bound)) for chunk in _chunks(records, intercept)
+    )
+    return add_products(halves, size, longest, deviation, secure)
 
 
 def bound_moments(z: np.ndarray, y: np.ndarray, norm: float, outcome: float, bound: float) -> np.ndarray:
@@ -152,24 +202,31 @@ def bound_moments(z: np.ndarray, y: np.ndarray, norm: float, outcome: float, bou
     return cut_lengths(found, bound)
 
 
-def sum_products(halves: Iterator[np.ndarray], size: int, deviation: float, secure: bool, source: Any) -> np.ndarray:
-    """The noisy sum of outer products, symmetric, with noise of this standard deviation on the diagonal."""
+def add_products(halves: Iterator[np.ndarray], size: int, longest: float, deviation: float, secure: bool) -> np.ndarray:
+    """The upper triangle of the sum of outer products in whole grid steps, of noise of this standard deviation.
+
+    No vector is longer than `longest`.
+    """
     upper = np.triu_indices(size)
     stretch = np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
-    if secure:
-        whole = np.zeros(entries(size), np.int64)
-        for half in halves:
+    whole, factor = np.zeros(entries(size), np.int64), stretch * (longest / STEPS) ** 2
+    for half in halves:
+        if secure:
             for few in np.array_split(half, -(-half.shape[0] * entries(size) // BLOCK) or 1):
                 whole += np.sum(_whole(few[:, upper[0]] * few[:, upper[1]] * stretch, deviation), axis=0)
-        noisy = _join(whole, deviation, source)
-    else:
-        total = np.zeros((size, size))
-        for half in halves:
-            total += half.T @ half
-        noisy = noise.around(total[upper] * stretch, deviation, source)
-    found = np.zeros((size, size))
-    found[upper] = noisy / stretch
-    found.T[upper] = noisy / stretch
+        else:
+            steps = half * (STEPS / longest)
+            np.rint(steps, out=steps)
+            whole += _whole((steps.T @ steps)[upper] * factor, deviation)
+    return whole
+
+
+def _as_matrix(triangle: np.ndarray, size: int) -> np.ndarray:
+    """The symmetric matrix of an upper triangle whose entries beside the diagonal are times sqrt(2)."""
+    upper = np.triu_indices(size)
+    found, entry = np.zeros((size, size)), triangle / np.where(upper[0] == upper[1], 1.0, math.sqrt(2.0))
+    found[upper] = entry
+    found.T[upper] = entry
     return found
 
 
@@ -181,30 +238,26 @@ def cut_lengths(rows: np.ndarray, bound: float) -> np.ndarray:
     return rows * np.minimum(1.0, bound / np.maximum(lengths, TINY))[:, None]
 
 
-def _chunks(records: Records, intercept: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows with the constant first, and outcomes, of the records that are there."""
-    x, y = records.arrays
+def _chunks(records: Records, intercept: bool) -> Iterator[Chunk]:
+    """All places, so many at a time."""
     for first in range(0, records.places, CHUNK):
-        there = records.present[first : first + CHUNK]
-        rows = x[first : first + CHUNK][there].astype(np.float64)
-        if intercept:
-            rows = np.concatenate([np.ones((len(rows), 1)), rows], axis=1)
-        yield rows, y[first : first + CHUNK][there].astype(np.float64)
-
-
-def _join(total: np.ndarray, deviation: float, source: Any) -> np.ndarray:
-    """A sum in whole grid steps with its noise, which is of whole steps too."""
-    step = deviation / GRID
-    units = np.round(noise.around(np.zeros(total.shape), deviation, source) / step).astype(np.int64)
-    return (total + units).astype(np.float64) * step
+        x, y = (array[first : first + CHUNK] for array in records.arrays)
+        rows, outcomes, present = np.ones((len(x), x.shape[1] + intercept)), y.astype(np.float64), records.present
+        present = present[first : first + CHUNK]
+        rows[:, int(intercept) :] = x
+        rows[~present], outcomes[~present] = 0.0, 0.0
+        yield Chunk(rows, outcomes, present)
 
 
 def _whole(contributions: np.ndarray, deviation: float) -> np.ndarray:
-    return np.round(contributions / (deviation / GRID)).astype(np.int64)
+    """The nearest whole numbers of grid steps, cut where they are too many to be counted."""
+    steps = np.clip(contributions / (deviation / GRID), -grid.FURTHEST, grid.FURTHEST)
+    return np.rint(steps).astype(np.int64)
 
 
-def _room(places: int) -> float:
-    return 2.0**-51 * places * (CHUNK + places / CHUNK)
+def _room(size: int) -> float:
+    """By how much of the longest length rounding can make a vector of so many numbers longer, and a little more."""
+    return math.sqrt(size) * 2.0**-20
 
 
 def _own(source: Any, *question: Any) -> Any:

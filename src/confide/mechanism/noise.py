@@ -8,10 +8,7 @@ plus a rounded Gaussian is the rounding of (whole number + Gaussian): post-proce
 priced. (A discrete Gaussian is as safe to compute, but it is a different mechanism, whose price is only close to the
 Gaussian's.) Every whole number can come out whatever the records are, so no output rules out a neighbour.
 
-**What rounding costs.** Dividing by the grid in double precision, by a reciprocal if the compiler likes, errs by at
-most 2^-52 of at most 2^51 steps, beyond which sums are cut (which takes no two further apart), and rounding by half a
-step: one step in each coordinate, for either neighbour. So d coordinates of sensitivity C move by C + 2 sqrt(d) s /
-2^26 at most, and `Rounding.worth`, `multiplier_needed` and `wide` put that into the noise.
+What rounding costs is said in `mechanism.grid`.
 
 **The default** draws on the device from threefry with its full 64-bit key, and rounds the sum; the error of the sum
 itself, in floating point, is allowed for in the clip (`mechanism.clipping`). One release of a baseline takes its bits
@@ -46,7 +43,7 @@ from confide.validation import Refused
 
 Noise = Literal["default", "secure"]
 NOISES: tuple[Noise, ...] = ("default", "secure")
-FURTHEST = 2.0**51  # steps, beyond which sums are cut
+COUNTED = 2.0**51  # steps that double precision is trusted with
 
 
 def as_key(key: Any) -> jax.Array:
@@ -111,23 +108,12 @@ def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jax.random.normal(key, shape, jnp.float64)
 
 
-def on_grid(total: jax.Array, scale: Any) -> jax.Array:
-    """The nearest whole number of grid steps. Double precision counts up to 2^53, with the noise that is added."""
-    return jnp.round(jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST))
-
-
-def whole(contributions: jax.Array, scale: Any) -> jax.Array:
-    """The exact sum of contributions (rows, parameters), each rounded to the grid, in grid steps."""
-    return jnp.sum(on_grid(contributions, scale).astype(jnp.int64), axis=0)
-
-
 def add_noise(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
-    """The noisy sum, of noise in whole grid steps: standard deviation `scale`."""
-    return (on_grid(total, scale) + units) * (scale / GRID)
+    """The noisy sum, of standard deviation `scale`: total, an integer, and noise in whole grid steps.
 
-
-def join_noise(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
-    """The noisy sum: total, an integer, and noise in whole grid steps."""
+    Only here it becomes floating point.
+    """
+    assert jnp.issubdtype(total.dtype, jnp.integer), "a sum that was not rounded to the grid"
     return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
 
 
@@ -185,10 +171,17 @@ def around(point: np.ndarray, scale: float, source: Any, *, spherical: bool = Fa
     return (_nearest(point, scale / grid) + units).astype(np.float64) * (scale / grid)
 
 
+def around_steps(steps: np.ndarray, scale: float, source: Any) -> np.ndarray:
+    """Whole numbers of grid steps with Gaussian noise of standard deviation `scale`, which is of whole steps too."""
+    step = scale / GRID
+    units = np.round(around(np.zeros(steps.shape), scale, source) / step).astype(np.int64)
+    return (steps + units).astype(np.float64) * step
+
+
 def _nearest(point: np.ndarray, step: float) -> np.ndarray:
     """Whole numbers of steps; in fractions where double precision would not do, so that nothing need be cut."""
     found = np.asarray(point, np.float64) / step
-    if np.all(np.abs(found) <= FURTHEST):
+    if np.all(np.abs(found) <= COUNTED):
         return np.round(found).astype(np.int64)
     exact = [round(Fraction(value) / Fraction(step)) for value in np.ravel(point).tolist()]
     return np.array(exact, object).reshape(found.shape)

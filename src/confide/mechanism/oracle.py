@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from confide.mechanism import noise
+from confide.mechanism import grid, noise
 from confide.mechanism.canary_scores import CanaryTest, canary_scores
 from confide.mechanism.clipping import GLM, ClippedSum, single_precision
 from confide.mechanism.gradient_distances import gradient_distances
@@ -32,7 +32,7 @@ from confide.mechanism.individual_filter import individual_filter
 from confide.mechanism.kernel import FisherQuery, FullBatchStep, Kernel, Query, Schedule, State
 from confide.mechanism.layers import Draw, Layer, Observed, Prepared
 from confide.mechanism.noise import Rounding
-from confide.mechanism.per_example import Batch, column
+from confide.mechanism.per_example import CHUNK, Batch, column
 from confide.mechanism.trace import Traced, traced
 from confide.mechanism.witness import Witness, heard_by
 from confide.privacy.accountants.individual import Filter
@@ -77,11 +77,12 @@ def build(sums: ClippedSum, rounding: Rounding, observers: Observers, prepared: 
     """The oracle of these records, for whoever observes."""
     sums = sums.weighted_by(prepared.weighting)
     if rounding == noise.CONTRIBUTIONS:
-        layer, add = rounded_contributions(sums, prepared), noise.join_noise
+        layer = rounded_contributions(sums, prepared)
     else:
-        layer, add = clipped_sum(sums, prepared), noise.unrounded if rounding == noise.NONE else noise.add_noise
+        layer = clipped_sum(sums, prepared, rounding)
+    add = noise.unrounded if rounding == noise.NONE else noise.add_noise
     if observers.samples:
-        layer = gradient_distances(layer, sums, prepared)
+        layer = gradient_distances(layer, sums, prepared, rounding)
     if observers.filter is not None:
         layer = individual_filter(layer, sums, prepared, rounding)
     layer = gaussian(layer, add)
@@ -116,15 +117,19 @@ def in_single(query: Query) -> Query:
     return Query(query.position.astype(jnp.float32), query.scale, None if root is None else root.astype(jnp.float32))
 
 
-def clipped_sum(sums: ClippedSum, prepared: Prepared) -> Layer:
-    """The sum over the batch."""
+def clipped_sum(sums: ClippedSum, prepared: Prepared, rounding: Rounding) -> Layer:
+    """The sum over the batch, in whole steps of the grid of its noise where there is a guarantee."""
 
     def answer(query: Query, draw: Draw, observed: Observed) -> tuple[jax.Array, Observed]:
         def found(batch: Batch) -> jax.Array:
             with single_precision():
                 return sums(query.position, batch, query.preconditioner_root, draw.masks).total
 
-        return sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed), observed
+        def finish(total: jax.Array) -> jax.Array:
+            return grid.rounded(total, query.scale, rounding)
+
+        total = sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed, finish)
+        return total, observed
 
     return answer
 
@@ -136,7 +141,7 @@ def rounded_contributions(sums: ClippedSum, prepared: Prepared) -> Layer:
         def found(batch: Batch) -> jax.Array:
             with single_precision():
                 rows = sums.contributions(query.position, batch, query.preconditioner_root, draw.masks)
-            return noise.whole(rows, query.scale)
+            return grid.whole(rows, query.scale)
 
         return sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed), observed
 
@@ -154,13 +159,23 @@ def gaussian(inner: Layer, add: Callable[[jax.Array, Any, jax.Array], jax.Array]
 
 
 def full_batch_step(sums: ClippedSum, prepared: Prepared) -> Callable[[FullBatchStep, Draw], jax.Array]:
+    """A step along the sum of all gradients, which is added up in whole numbers on a finer grid than that of the noise.
+
+    Two runs that are compared stand at different positions, so that every chunk is rounded otherwise: the grid is finer
+    by `grid.finer` bits, and then the mean is rounded as a whole.
+    """
+    fine = 2.0 ** grid.finer(-(-prepared.data[0].shape[0] // CHUNK))
+
     def answer(query: FullBatchStep, draw: Draw) -> jax.Array:
         def found(batch: Batch) -> jax.Array:
             return sum_in_double(sums, query.position, batch)
 
-        total = sums.over(prepared.data, prepared.residual_threshold, None, found)
-        mean = query.position - query.step_size * (query.pull + total)
-        return noise.add_noise(mean, query.scale, draw.units)
+        scale = query.scale / query.step_size / fine
+        total = sums.over(
+            prepared.data, prepared.residual_threshold, None, found, None, lambda part: grid.on_grid(part, scale)
+        )
+        mean = query.position - query.step_size * (query.pull + total.astype(jnp.float64) * (scale / noise.GRID))
+        return noise.add_noise(grid.on_grid(mean, query.scale), query.scale, draw.units)
 
     return answer
 
@@ -201,12 +216,17 @@ def fisher(sums: ClippedSum, prepared: Prepared) -> Callable[[FisherQuery, Draw]
             double = rows.astype(jnp.float64)
             return double.T @ double
 
-        total: Any = sums.over(prepared.data, prepared.residual_threshold, draw.rows, products)
+        size = query.position.size
+        upper = np.triu_indices(size)
         if draw.fisher_units is None:  # without a guarantee it is taken as it is
-            return total
-        upper = np.triu_indices(total.shape[0])
+            return sums.over(prepared.data, prepared.residual_threshold, draw.rows, products)
         spread = query.scale * jnp.where(upper[0] == upper[1], 1.0, math.sqrt(0.5))
-        noisy = noise.add_noise(total[upper], spread, draw.fisher_units)
-        return jnp.zeros_like(total).at[upper].set(noisy).at[upper[::-1]].set(noisy)
+
+        def finish(total: jax.Array) -> jax.Array:
+            return grid.on_grid(total[upper], spread)
+
+        total = sums.over(prepared.data, prepared.residual_threshold, draw.rows, products, finish=finish)
+        noisy = noise.add_noise(total, spread, draw.fisher_units)
+        return jnp.zeros((size, size), jnp.float64).at[upper].set(noisy).at[upper[::-1]].set(noisy)
 
     return answer

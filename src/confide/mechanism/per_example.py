@@ -2,13 +2,18 @@
 
 Generalised linear models (`clipping.GLM`) and networks (`ghost_norms`) have shorter ways to the same sum.
 
-**Rounding.** In floating point one record can change how all others are rounded, and a long sum can then move by more
-than the clip. So records are cut to a little less (`Limit.of`): 2^-16 for the rounding of norms in single precision,
-and twice the largest error of a sum. Adding B terms of norm at most c in any order errs by at most B u (B c), u the
-unit roundoff. Up to SMALL rows that is below 1% in single precision; larger batches go through in chunks and are added
-up in double precision, where it vanishes. Microbatches of m rows that are summed in single precision, and added up in
-double, err by at most m u (B c); where that is above ROUNDED, all is double. Norms are computed on scaled rows, so that
-they neither overflow nor vanish.
+**Rounding.** In floating point one record can change how others that are added up with it are rounded, and a long sum
+can then move by more than the clip. So records are cut to a little less (`Limit.of`): 2^-16 for the rounding of norms
+in single precision, and twice the largest error of the sums that one record takes part in. Adding m terms of norm at
+most c errs by at most m u (m c), u the unit roundoff. Up to SMALL rows that is below 1% in single precision; larger
+batches go through in chunks of m rows and are added up in double precision, where it vanishes. Microbatches of m rows
+are summed in single precision; where their error is above ROUNDED, all is double.
+
+A sum over *all* records is taken chunk by chunk, by place: a record is in one chunk, the sums of the others have the
+same bits with it and without it, and each is rounded to whole steps before chunks are added. So only the m terms of its
+own chunk count, 2 m u (m c), however many records there are. The rows of a *random batch* move up where one is missing,
+so that all of its chunks may be rounded otherwise: with B rows, 2 (m + B / m) u (B c) in double precision, and 2 m u (B
+c) for microbatches in single precision, whose sums are added up in double.
 
 And what is measured is what is summed: a compiler may compute a number anew for each use, and round it otherwise each
 time, so that where large numbers cancel, the one that is measured may be near zero and the one that is summed long.
@@ -32,6 +37,7 @@ import jax.numpy as jnp
 
 NORM_ROUNDING = 2.0**-16  # relative; a norm of 1e5 terms in single precision is better than this
 SMALL = 400  # rows that are summed in single precision
+CHUNK = 512  # rows at a time of a larger batch
 ROUNDED = 0.01  # of the clip: more is not given away to rounding
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53  # unit roundoffs
 TINY = 1e-30  # single precision has nothing to tell below
@@ -60,11 +66,18 @@ class Limit(NamedTuple):
     double: bool  # whether the rows of a chunk are added up in double precision
 
     @staticmethod
-    def of(clip: float, places: int, microbatch: int | None = None) -> Limit:
-        """For batches with so many places (`clipping.whole_chunks`), all at once or in microbatches."""
+    def of(clip: float, places: int, microbatch: int | None = None, all_places: bool = False) -> Limit:
+        """For sums over so many places (`clipping.whole_chunks`), at once, in chunks or in microbatches.
+
+        `all_places` says that they are the places of all records and not those of a random batch.
+        """
+        chunk = microbatch or (places if places <= SMALL else CHUNK)
+        together = min(places, chunk)
 
         def error(unit: float) -> float:
-            return 2 * unit * places * (places if microbatch is None else min(places, microbatch))
+            if all_places:
+                return 2 * unit * together**2
+            return 2 * places * (unit * together + DOUBLE * ((places - 1) // chunk))
 
         double = places > SMALL if microbatch is None else error(SINGLE) > ROUNDED
         added = error(DOUBLE if double else SINGLE)

@@ -9,7 +9,12 @@ they begin at that bound, so that rows, bound and prior may have any unit; else 
 further rows being in the outermost.
 
 **Finer** than half an octave: log2 of every norm over the usual one, cut to +-`CUT`, is summed with the same noise.
-A record adds at most .7, and moves it by 1.4 < sqrt(2) where it is replaced: no more than a histogram.
+A record adds at most .7, and moves it by 1.4 < sqrt(2) where it is replaced: no more than a histogram. What it adds is
+rounded to the grid of the noise by itself, and the sum is one of integers, as counts are.
+
+**Places.** Norms are computed of all places, so that those of one record do not depend on whether another is there.
+Bins of outcomes are found from the bits of a number alone. What follows, for the places that hold a record, is exact
+arithmetic, record by record, and sums of integers, which have no order.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.mechanism import noise, query_grid
+from confide.mechanism.exact_rounding import GRID
 from confide.models.family import Family
 from confide.models.inputs import Records
 from confide.privacy import events
@@ -143,23 +149,32 @@ class ScaleRelease:
 
     def count_norms(self, octaves: np.ndarray, source: Any) -> np.ndarray:
         """How many records are in every bin, with noise."""
+        return noise.noisy_counts(self.add_norms(octaves).astype(float), self.drawn, noise.separate(source, "norms"))
+
+    def add_norms(self, octaves: np.ndarray) -> np.ndarray:
+        """The counts, of all records or a shard of them."""
         size = self.bins[0]
-        places = np.clip(np.floor(2 * octaves), 0, size - 1).astype(np.int64)
-        counted = np.bincount(places, minlength=size).astype(np.float64)
-        return noise.noisy_counts(counted, self.drawn, noise.separate(source, "norms"))
+        return np.bincount(np.clip(np.floor(2 * octaves), 0, size - 1).astype(np.int64), minlength=size)
 
     def sum_norms(self, octaves: np.ndarray, norm: float, source: Any) -> np.ndarray:
         """Of octaves above the usual norm, whose logarithm is given, cut; with noise."""
+        return noise.around_steps(self.add_octaves(octaves, norm), self.drawn, noise.separate(source, "finer"))
+
+    def add_octaves(self, octaves: np.ndarray, norm: float) -> np.ndarray:
+        """The sum in grid steps, of all records or a shard of them."""
         away = np.clip(math.log2(self.longest) - norm / math.log(2) - octaves, -CUT, CUT)
-        return noise.around(np.array([float(np.sum(away))]), self.drawn, noise.separate(source, "finer"))
+        return np.sum(np.rint(away / (self.drawn / GRID)).astype(np.int64), keepdims=True)
 
     def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
         """How many outcomes are in every octave, 0 for 0, with noise."""
-        size = self.bins[1]
-        above = np.log2(np.maximum(outcomes.astype(np.float64), 0.5))
-        places = np.clip(np.floor(above) + 1, 0, size - 1).astype(np.int64)
-        counted = np.bincount(places, minlength=size).astype(np.float64)
+        counted = self.add_outcomes(outcomes).astype(float)
         return noise.noisy_counts(counted, self.drawn, noise.separate(source, "counts"))
+
+    def add_outcomes(self, outcomes: np.ndarray) -> np.ndarray:
+        """The counts, of all records or a shard of them."""
+        size = self.bins[1]
+        above = np.frexp(np.maximum(outcomes.astype(np.float64), 0.5))[1]  # floor(log2) + 1
+        return np.bincount(np.clip(above, 0, size - 1).astype(np.int64), minlength=size)
 
     def octaves(self, x: np.ndarray) -> np.ndarray:
         """How far every row is below the longest, in octaves."""

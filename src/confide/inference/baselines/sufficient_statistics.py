@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import jax
@@ -29,6 +30,7 @@ from confide.inference.posterior import Posterior
 from confide.inference.spend import Paid
 from confide.inference.summaries.releases import StatisticsSummary
 from confide.mechanism import noise as noises
+from confide.mechanism.exact_rounding import GRID
 from confide.models import convexity
 from confide.models.model import Model
 from confide.privacy.accountants.gdp import mu_of_epsilon
@@ -57,25 +59,41 @@ UNIT = 2.0**-53
 def sensitivity(neighbours: Neighbours, square: bool, records: int) -> float:
     """Of the released vector: with the sum of squared outcomes, or without.
 
-    Terms of norm 2 are added up chunk by chunk in double precision, which errs by (chunk + number of chunks) u times
-    the sum of their norms, for both neighbours.
+    A record is in one chunk, and the sums of the others are the same for both neighbours. Terms of norm 2 are added up
+    in it in double precision, which errs by (chunk + 8) u times the sum of their norms, for both neighbours.
     """
-    rounding = 4 * UNIT * records * (CHUNK + records / CHUNK + 8)
+    together = min(records, CHUNK)
+    rounding = 4 * UNIT * together * (together + 8)
     return math.sqrt(8.0 if neighbours == "replace-one" else 4.0 if square else 3.0) + rounding
 
 
 def sum_statistics(x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool) -> np.ndarray:
     """The vector that noise is added to; (..., records, d) and (..., records) give one along each leading axis."""
+    return sum(_sum_chunks(x, y, norm_bound, outcome_bound, square), np.zeros(()))
+
+
+def whole_statistics(
+    x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool, scale: float
+) -> np.ndarray:
+    """The same in grid steps of noise of this standard deviation: each chunk is rounded, and integers are added up."""
+    step = scale / GRID
+    rounded = (np.rint(part / step).astype(np.int64) for part in _sum_chunks(x, y, norm_bound, outcome_bound, square))
+    return sum(rounded, np.zeros((), np.int64))
+
+
+def _sum_chunks(
+    x: np.ndarray, y: np.ndarray, norm_bound: float, outcome_bound: float, square: bool
+) -> Iterator[np.ndarray]:
+    """The vector of every chunk of places; a place without a record has zeros."""
     size = x.shape[-1] + 1
-    total = np.zeros((*x.shape[:-2], size, size))
+    upper, lower = np.triu_indices(size)
+    stretch = np.where(upper == lower, 1.0, math.sqrt(2.0))
     for first in range(0, x.shape[-2], CHUNK):
         rows = x[..., first : first + CHUNK, :].astype(np.float64) / norm_bound
         outcomes = np.clip(y[..., first : first + CHUNK].astype(np.float64) / outcome_bound, -1.0, 1.0)
         z = np.concatenate([rows, outcomes[..., None]], axis=-1)
-        total += np.swapaxes(z, -1, -2) @ z
-    upper, lower = np.triu_indices(size)
-    flat = total[..., upper, lower] * np.where(upper == lower, 1.0, math.sqrt(2.0))
-    return flat if square else flat[..., :-1]
+        flat = (np.swapaxes(z, -1, -2) @ z)[..., upper, lower] * stretch
+        yield flat if square else flat[..., :-1]
 
 
 def unpack(
@@ -167,8 +185,8 @@ def _release(request: release.Request, paid: Paid[StatisticsSummary], square: bo
     (x, y), summary, bound = request.data, paid.summary, convexity.longest(request.model)
     if request.model.linear is not None and request.model.linear.intercept:
         x = np.concatenate([x, request.table.present[:, None].astype(np.float32)], axis=1)  # of nobody nothing
-    exact = sum_statistics(x, y, bound, summary.outcome_bound, square)
-    flat = noises.around(exact, summary.noise_scale, paid.noise("statistics"))
+    exact = whole_statistics(x, y, bound, summary.outcome_bound, square, summary.noise_scale)
+    flat = noises.around_steps(exact, summary.noise_scale, paid.noise("statistics"))
     return unpack(flat, request.records, summary.noise_scale, bound, summary.outcome_bound, square)
 
 

@@ -16,10 +16,12 @@ the budget pays for a longer one at temperature 1, it is that. Softmax regressio
 
 **Rounding.** The map that is computed differs from the one that contracts. In double precision with rows of norm B,
 positions within R, d parameters and chunks of c rows, a score is off by (d + 2) u B R, a residual by the curvature
-times that and 16 u of itself, and the sum by all of that times n and by (c + n / c) u n G; the position by 8 u R. Twice
-the whole is added to G: both neighbours are rounded. The mean of a step is rounded to a grid of sqrt(2 h T) / 2^26,
-which moves it by at most sqrt(d) of that, for either neighbour. It is cut to a cube of 2^25 sqrt(2 h T) first, which is
-a contraction.
+times that and 16 u of itself, and the sum by all of that times n and by c u n G; the position by 8 u R. Twice the whole
+is added to G: both neighbours are rounded. The sum of every chunk is rounded to a grid so fine that all of them
+together are off by an eighth of a step of the next one, and chunks are added as whole numbers. The mean of a step is
+rounded to a grid of sqrt(2 h T) / 2^26. Both together move it by at most 9/8 sqrt(d) of that, for either neighbour. It
+is cut to a cube of 2^25 sqrt(2 h T) first, which is a contraction; that no chunk is cut is checked when the run is
+planned.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from confide.inference.plans.plan import Plan
 from confide.inference.plans.run_setup import initial_position
 from confide.inference.plans.stochastic import describe, diffusion_time
 from confide.inference.summaries.tempered import LangevinSummary
-from confide.mechanism import noise
+from confide.mechanism import grid, noise
 from confide.mechanism.clipping import CHUNK, clipped_sum
 from confide.mechanism.kernel import MechanismParameters
 from confide.models import convexity
@@ -95,13 +97,13 @@ def make_plan(
     flat, unravel = unraveller(model, data, key)
     check_likelihood(model, records, flat, unravel)
     shape = convexity.shape(model, clip)
-    sums = clipped_sum(model, shape.gradient_bound, unravel, records.places)
+    sums = clipped_sum(model, shape.gradient_bound, unravel, records.places, None)
     if model.linear is not None and model.linear.weighting is not None:  # cut a little deeper, scores may be steeper
         deeper = convexity.shape(model, sums.effective_clip * (1 - 2.0**-16))
         shape = shape._replace(smoothness=max(shape.smoothness, deeper.smoothness))
     terms = Terms(n, records.places, flat.size, shape, convexity.longest(model), scale)
     temperature = sampler.temperature or _temperature(terms, sampler, options, budget, chains)
-    course = course_of(terms, sampler, options, temperature)
+    course = _countable(terms, course_of(terms, sampler, options, temperature), temperature)
     event = course.event if chains == 1 else events.compose(course.event, repeats=chains)
     parameters = MechanismParameters(
         n=n,
@@ -169,7 +171,7 @@ def course_of(terms: Terms, sampler: Langevin, options: Options, temperature: fl
         sizes = sizes / float(np.max(sizes)) * terms.n / (convex + smooth)
     smallest = float(np.min(sizes)) / terms.n
     bound = terms.shape.gradient_bound + 2 * rounding(terms, smallest)
-    bound += math.sqrt(2 * temperature / smallest) * noise.SUMS.lost(terms.dimension)
+    bound += math.sqrt(2 * temperature / smallest) * noise.SUMS.lost(terms.dimension) * 9 / 8
     equal = bool(np.all(sizes == sizes[0]))
     event = LastIterates(
         step_sizes=float(sizes[0]) / terms.n if equal else sizes / terms.n,
@@ -180,6 +182,14 @@ def course_of(terms: Terms, sampler: Langevin, options: Options, temperature: fl
         temperature=temperature,
     )
     return Course(sizes, gap, event)
+
+
+def _countable(terms: Terms, course: Course, temperature: float) -> Course:
+    """The same, refused where sums of gradients could not be counted on their grid."""
+    largest = float(np.max(course.sizes)) / terms.n
+    multiplier = math.sqrt(2 * temperature / largest) / terms.shape.gradient_bound
+    grid.check_grid(terms.places, CHUNK, multiplier, grid.finer(-(-terms.places // CHUNK)))
+    return course
 
 
 def _lengths(sampler: Langevin, options: Options, condition: float) -> tuple[int, int, int]:
@@ -203,8 +213,7 @@ def rounding(terms: Terms, step: float) -> float:
     """The most that rounding moves the sum of the gradients, with that of the position counted in."""
     radius, bound = reach(terms.prior_scale, terms.dimension), terms.shape.gradient_bound
     scores = terms.shape.smoothness * (terms.dimension + 2) * radius  # curvature B^2 times (d + 2) R
-    sums = (CHUNK + terms.places / CHUNK) * bound
-    return UNIT * (terms.places * (scores + 18 * bound + sums) + 8 * radius / step)
+    return UNIT * (terms.places * (scores + (CHUNK + 19) * bound) + 8 * radius / step)
 
 
 def _temperature(terms: Terms, sampler: Langevin, options: Options, budget: Budget, chains: int) -> float:

@@ -25,10 +25,10 @@ from confide.inference.plans.weights import scale_release
 from confide.inference.release import OWN
 from confide.inference.summaries.linear import LinearScoringSummary, MomentsSummary
 from confide.inference.summaries.runs import RunSummary
-from confide.mechanism import noise, query_grid
+from confide.mechanism import grid, noise, query_grid
 from confide.mechanism.canaries import Planted
 from confide.mechanism.linear_scale import LinearScaleRelease
-from confide.mechanism.linear_sums import entries
+from confide.mechanism.linear_sums import CHUNK, entries
 from confide.models.inputs import Records
 from confide.models.model import Model
 from confide.models.tracing import check_likelihood, unraveller
@@ -43,7 +43,6 @@ from confide.validation import Refused
 SUMS = "the noisy sums of the run (release.json), its draws, and anything computed from them"
 FURTHEST = 1e15  # norm that a row may be declared to have, or its inverse
 MOST, MOST_SECURE = 1000, 200  # parameters
-MOST_PLACES = 30_000_000  # records whose sum is exact enough
 
 
 class Bought(NamedTuple):
@@ -67,7 +66,7 @@ def plan_scoring(
     by canaries."""
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
-    size, secure = _check_size(int(flat.size), records, options), options.noise == "secure"
+    size, secure = _check_size(int(flat.size), options), options.noise == "secure"
     bought = _buy(model, records, budget)
     shares = np.array(list(questions.SHARES.values()))
     start, steps, end = shares / shares.sum()
@@ -78,6 +77,7 @@ def plan_scoring(
     rounding = noise.CONTRIBUTIONS if secure else noise.SUMS
     wanted = CHANGE[budget.neighbours] / bought.left / np.sqrt(both)
     informations = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(entries(size))))
+    grid.check_grid(records.places, CHUNK, float(min(np.min(sums), np.min(informations))))
     event = events.compose(
         bought.scale.event(),
         events.InformationSums(noise_multipliers=tuple(rounding.worth(informations, entries(size)))),
@@ -128,11 +128,12 @@ def plan_statistics(
     check_norm_bound(linear.norm_bound)
     flat, unravel = unraveller(model, records.arrays, key)
     check_likelihood(model, records, flat, unravel)
-    size, secure = _check_size(int(flat.size), records, options, MOST_SECURE), options.noise == "secure"
+    size, secure = _check_size(int(flat.size), options, MOST_SECURE), options.noise == "secure"
     bought = _buy(model, records, budget)
     rounding, several = noise.CONTRIBUTIONS if secure else noise.SUMS, entries(size + 1)
     wanted = np.array(CHANGE[budget.neighbours] / bought.left)
     multiplier = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(several)))
+    grid.check_grid(records.places, CHUNK, float(multiplier))
     worth = (float(rounding.worth(multiplier, several)),)
     event = events.compose(bought.scale.event(), events.InformationSums(noise_multipliers=worth))
     bound = linear.norm_bound
@@ -180,12 +181,10 @@ def check_norm_bound(bound: float | None) -> None:
         raise Refused(f"norm_bound = {bound:g} is beyond single precision: scale the rows and their bound")
 
 
-def _check_size(size: int, records: Records, options: Options, most: int = MOST) -> int:
+def _check_size(size: int, options: Options, most: int = MOST) -> int:
     most = MOST_SECURE if options.noise == "secure" else most
     if size > most:
         raise Refused(f"matrices of {size} x {size} would be released: use sgld above {most} parameters")
-    if records.places > MOST_PLACES:
-        raise Refused(f"sums of {records.number} records have more rounding than the noise allows for: use sgld")
     return size
 
 

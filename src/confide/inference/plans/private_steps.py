@@ -113,7 +113,7 @@ def decide(asked: Asked) -> Private:
         raise Refused(
             f"{sampler.name} releases a second sum, which other accounts than 'dp' do not see: choose another sampler"
         )
-    check_grid(draft.buffer or parameters.rows, float(np.min(kernel.schedule.noise)) / parameters.clip)
+    check_grid(parameters.rows, draft.buffer, float(np.min(kernel.schedule.noise)) / parameters.clip)
     filtered = None
     if share is not None:  # from the noise that will be drawn
         stretch = kept.individual.stretch if final and kept.individual is not None else None

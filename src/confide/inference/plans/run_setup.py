@@ -31,9 +31,9 @@ from jax.flatten_util import ravel_pytree
 from confide import validation
 from confide.inference.loop import Job
 from confide.inference.options import Options, RunSettings
-from confide.mechanism import batches, noise
+from confide.mechanism import batches, grid, noise
 from confide.mechanism.canaries import Planted
-from confide.mechanism.clipping import clipped_sum, whole_chunks
+from confide.mechanism.clipping import CHUNK, clipped_sum, whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.mechanism.oracle import Observers
 from confide.models.inputs import Records
@@ -174,13 +174,9 @@ def reserve_places(
     return buffer, events.Release(epsilon=0.0, delta=round_digits(max(overflow, LEAST_FAILURE), "up"))
 
 
-def check_grid(rows: int, multiplier: float) -> None:
-    """Sums of so many records are whole numbers of grid steps that can be counted; refused where they are not."""
-    if rows > multiplier * noise.FURTHEST / noise.GRID:
-        raise Refused(
-            f"noise of {multiplier:.2g} times the clip is too little for sums of up to {rows} records, which its grid "
-            "cannot count: raise the noise, by a smaller epsilon or step size, or take smaller batches"
-        )
+def check_grid(rows: int, buffer: int | None, multiplier: float) -> None:
+    """Refuse noise whose grid cannot count sums over all rows, or over a random batch in a buffer."""
+    grid.check_grid(buffer or rows, buffer or min(whole_chunks(rows), CHUNK), multiplier)
 
 
 def build_job(
@@ -192,7 +188,7 @@ def build_job(
     observers: Observers | None = None,
     trail: bool = False,
 ) -> Job:
-    parameters, typical = setup.parameters, 0
+    parameters, typical = setup.parameters, None
     if buffer is not None:  # two standard deviations above the mean: one batch in fifty holds more
         expected = parameters.rows * parameters.sampling_probability
         typical = whole_chunks(math.ceil(expected + 2 * math.sqrt(expected)))

@@ -24,8 +24,9 @@ from confide.inference.release import OWN
 from confide.inference.scoring_job import ScoringJob
 from confide.inference.summaries.runs import RunSummary
 from confide.inference.summaries.scoring import ScoringSummary
-from confide.mechanism import noise, query_grid
+from confide.mechanism import grid, noise, query_grid
 from confide.mechanism.canaries import Planted
+from confide.mechanism.clipping import CHUNK
 from confide.mechanism.information import MOST, SEVERAL, entries
 from confide.models.family import Family
 from confide.models.inputs import Records
@@ -40,7 +41,6 @@ from confide.samplers.scoring import Scoring
 from confide.validation import Refused
 
 RELEASED = "the noisy sums of the run (release.json), its draws, and anything computed from them"
-MOST_PLACES = 30_000_000  # records whose sum is exact enough
 MOST_SECURE = 200  # parameters whose products are rounded record by record
 
 
@@ -83,7 +83,7 @@ def _plan(
     size, n = int(flat.size), records.number
     rows = size // math.prod(family.outputs)
     secure = options.noise == "secure"
-    _check_sizes(family, size, records, secure)
+    _check_sizes(family, size, secure)
     mu = pricing.gdp_mu(budget.epsilon, budget.delta)
     bought = scale_release(family, linear, n, mu, budget.neighbours, finer=True)
     left = math.sqrt(mu**2 - bought.event().parts(budget.neighbours).squared_mu)
@@ -95,6 +95,7 @@ def _plan(
     sums = query_grid.round_up(noise.multiplier_needed(change / left / np.sqrt(each), rounding.lost(size)))
     wanted = CHANGE[budget.neighbours] / left / np.sqrt(both)
     informations = query_grid.round_up(noise.multiplier_needed(wanted, rounding.lost(entries(rows))))
+    grid.check_grid(records.places, CHUNK, float(min(np.min(sums), np.min(informations))))
     settings = model.settings or {}
     prior = settings.get("prior", OWN)
     job = ScoringJob(
@@ -184,12 +185,10 @@ def _categories(model: Model, given: tuple[tuple[int, ...], ...], constant: int 
     return tuple(tuple(column + linear.intercept for column in each) for each in given)
 
 
-def _check_sizes(family: Family, size: int, records: Records, secure: bool) -> None:
+def _check_sizes(family: Family, size: int, secure: bool) -> None:
     most = SEVERAL if family.outputs else MOST
     if size > (most := min(most, MOST_SECURE) if secure else most):
         raise Refused(f"scoring holds matrices of {size} x {size}: choose the sampler sgld above {most} parameters")
-    if records.places > MOST_PLACES:
-        raise Refused(f"scoring sums {records.number} records with more rounding than its noise allows: choose sgld")
 
 
 def _check(model: Model, options: Options) -> None:

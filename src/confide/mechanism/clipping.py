@@ -412,7 +412,8 @@ def _add_chunks(chunks: Any, of: Callable[[jax.Array], Any]) -> Any:
 
     with jax.enable_x64(True):
         zero = jax.tree.map(_wide_zero, jax.eval_shape(of, jnp.asarray(0)))
-        return jax.lax.fori_loop(0, chunks, more, zero)
+        count = jnp.asarray(chunks).astype(jnp.int64)
+        return jax.lax.fori_loop(jnp.zeros_like(count), count, more, zero)
 
 
 def _wide_zero(leaf: Any) -> jax.Array:

@@ -163,7 +163,7 @@ class ScaleRelease:
     def add_octaves(self, octaves: np.ndarray, norm: float) -> np.ndarray:
         """The sum in grid steps, of all records or a shard of them."""
         away = np.clip(math.log2(self.longest) - norm / math.log(2) - octaves, -CUT, CUT)
-        return np.sum(np.rint(away / (self.drawn / GRID)).astype(np.int64), keepdims=True)
+        return np.array([np.sum(np.rint(away / (self.drawn / GRID)).astype(np.int64))])
 
     def count_outcomes(self, outcomes: np.ndarray, source: Any) -> np.ndarray:
         """How many outcomes are in every octave, 0 for 0, with noise."""

@@ -2,7 +2,10 @@
 
 import fnmatch
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -225,3 +228,26 @@ def test_the_exact_norm_in_place_of_the_noisy_one_is_refuted(monkeypatch):
             posterior.__dict__["release"].__dict__.pop("frame", None) if posterior.release else None
         with pytest.raises(Refused, match=r"clip|norm|scale|step size"):
             verification.verify(posterior)
+
+
+@pytest.mark.long
+@pytest.mark.optimised  # what is compiled quickly computes otherwise than any processor does for a user
+@pytest.mark.parametrize("name", ["scoring", "learnt noise"])
+def test_another_processor_recomputes_the_same(name, tmp_path):
+    """With the matrix products and vector instructions of another one: all questions are the same, and so is the plan;
+    draws are those that are stored but for rounding."""
+    folder = RUNS[name]().save(tmp_path / "run")
+    other = {
+        "OPENBLAS_CORETYPE": "Haswell",
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    command = [sys.executable, "-m", "confide", "verify", str(folder), "--json"]
+    result = subprocess.run(command, env=os.environ | other, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert record["questions"] > 8
+    assert record["rounded"] == 0
+    assert record["plan"] in ("bit for bit", "but for rounding")
+    assert record["draws"].startswith("b")

@@ -15,7 +15,7 @@ from jax.interpreters import batching
 
 import confide
 from confide import Refused, models
-from confide.inference import loop
+from confide.inference import fitting, loop
 from confide.models import programs, tracing
 from confide.samplers import companions
 
@@ -89,6 +89,16 @@ def build(numbers):
     )
 
 
+@jax.custom_batching.custom_vmap
+def centred(x):
+    return x
+
+
+@centred.def_vmap
+def _(size, batched, x):
+    return x - x.mean(axis=0), True
+
+
 def digest(model):
     return tracing.model_digest(model, (X, Y))
 
@@ -145,7 +155,7 @@ SAMPLERS = {
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_program_that_was_named_is_the_one_that_runs(name, monkeypatch):
     """Once the noise is bound to the run, no function of the user's is called: it might compute something else now."""
-    calls, at_charge, spend = [], [], confide.inference.fitting.spend
+    calls, at_charge, spend = [], [], fitting.spend
 
     def log_likelihood(w, x, y):
         calls.append("likelihood")
@@ -160,11 +170,39 @@ def test_the_program_that_was_named_is_the_one_that_runs(name, monkeypatch):
         at_charge.append(len(calls))
         return result
 
-    monkeypatch.setattr(confide.inference.fitting, "spend", charging)
+    monkeypatch.setattr(fitting, "spend", charging)
     model = models.from_functions(log_prior=log_prior, log_likelihood=log_likelihood, start=np.zeros(COLUMNS))
     sampler, more = SAMPLERS[name]
     confide.fit(model, (X, Y), sampler=sampler, key=7, verbose=False, **{"budget": BUDGET} | more)
     assert at_charge == [len(calls)]
+
+
+@pytest.mark.filterwarnings("ignore::confide.ExactnessWarning")
+@pytest.mark.parametrize("key", [None, 7])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_what_is_checked_is_what_runs(name, key):
+    """A likelihood that mixes records from some call on is refused, wherever in the run that call is."""
+    calls, first = [], [10**6]
+
+    def log_likelihood(w, x, y):
+        calls.append(None)
+        score = x @ w
+        return -jax.nn.softplus(score * (centred(x)[0] if len(calls) > first[0] else x[0]))
+
+    sampler, more = SAMPLERS[name]
+    model = models.from_functions(
+        log_prior=lambda w: -0.5 * w @ w, log_likelihood=log_likelihood, start=np.zeros(COLUMNS)
+    )
+
+    def run():
+        calls.clear()
+        confide.fit(model, (X, Y), sampler=sampler, key=key, verbose=False, **{"budget": BUDGET} | more)
+
+    run()
+    for place in range(len(calls)):
+        first[0] = place
+        with pytest.raises(Refused, match="plain JAX"):
+            run()
 
 
 # What may be in a program.
@@ -177,16 +215,6 @@ def own_primitive(x):
     mixing.def_impl(lambda value: value)
     batching.primitive_batchers[mixing] = lambda values, axes: (values[0] - values[0].mean(axis=0), axes[0])
     return mixing.bind(x)
-
-
-@jax.custom_batching.custom_vmap
-def centred(x):
-    return x
-
-
-@centred.def_vmap
-def _(size, batched, x):
-    return x - x.mean(axis=0), True
 
 
 def printed(x):

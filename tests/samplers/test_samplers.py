@@ -52,7 +52,7 @@ def test_what_is_drawn_is_what_is_priced(name):
 def test_half_the_noise_is_caught(name, monkeypatch):
     """The sabotage: sums get half the noise that their kernel asked for."""
     honest = noise.add_noise
-    monkeypatch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale / 2, units))
+    monkeypatch.setattr(noise, "add_noise", lambda total, scale, units: honest(total, scale, units // 2))
     job, event = job_of(SAMPLERS[name], steps=16)
     assert not keeps_its_promise(job, event)
 

@@ -7,7 +7,7 @@ the run asked it. Others are heard on a made-up table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -116,8 +116,16 @@ def hear(job: ScoringJob, release: Release, model: Model, crowd: Records, key: A
 
     job.ask(listening, prepare(crowd), key, state, 1, lambda number, state: None)
     rounding = {"information": (job.rounding, entries(job.rows)), "scores": (job.rounding, job.size)}
-    columns = crowd.arrays[0].shape[1]
-    return Heard(questions, prepare, listening.asked, rounding, np.eye(columns))
+    columns, asked = crowd.arrays[0].shape[1], listening.asked
+    if (space := release.frame.space) is not None:  # answers are on the grid of their noise before they are reduced
+        questions = replace(questions, frame=questions.frame._replace(space=None))
+        asked = [
+            each._replace(
+                position=space.lift(each.position), root=space.see(each.root), position_grid=None, root_grid=None
+            )
+            for each in asked
+        ]
+    return Heard(questions, prepare, asked, rounding, np.eye(columns))
 
 
 def hear_linear(job: LinearScoringJob, release: LinearRelease, crowd: Records, key: Any) -> Heard:

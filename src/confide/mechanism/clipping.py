@@ -430,12 +430,14 @@ def clipped_sum(
     size: int = 0,
     example: tuple[Any, ...] = (),
     at_a_time: int | None = None,
+    lengths: frozenset[int] = frozenset(),
 ) -> ClippedSum:
     """The clipped sum of a model whose parameters `unravel` makes from a flat vector, for batches of so many rows.
 
     Most batches hold `typical_batch` of them, or not many more; None: sums are over all rows and not over batches.
     Layers are looked for where the number of parameters and the shapes of a record (`example`) are given. A microbatch
-    is `at_a_time` rows, rounded up to a multiple of 8, or as many as are fast and hold little.
+    is `at_a_time` rows, rounded up to a multiple of 8, or as many as are fast and hold little. Arrays in the model's
+    functions with an axis of one of the `lengths` are taken for the table.
     """
     all_places, typical_batch = typical_batch is None, typical_batch or 0
     limit = Limit.of(clip, whole_chunks(rows), all_places=all_places)
@@ -451,6 +453,7 @@ def clipped_sum(
 
     found = Autodiff(
         log_likelihood=lambda flat, *row: model.log_likelihood(unravel(flat), *row),
+        lengths=lengths,
         dropped=dropped if layered is not None and layered.dropout else None,
     )
     ghosts = None if layered is None or not example else ghost_norms(found, layered, unravel, size, example)

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from confide.mechanism.per_example import TINY, Autodiff, Batch, Limit, Sum, column, most, once, row_norms
+from confide.models.programs import checked
 from confide.models.tapes import Layered, Product, Tape, discover
 
 LARGE = 2**18  # weights of a layer whose gradients are not held
@@ -83,15 +84,17 @@ class GhostNorms(Autodiff):
         leaves, structure = jax.tree.flatten(self.unravel(position))
         own = {place: leaf for place, leaf in enumerate(leaves) if place not in self.known}
 
-        def loss(taps: list[jax.Array], own: dict[int, jax.Array], key: Any, *row: jax.Array) -> Any:
+        def loss(
+            taps: list[jax.Array], own: dict[int, jax.Array], leaves: list[jax.Array], key: Any, *row: jax.Array
+        ) -> Any:
             given: list[jax.Array] = [own.get(place, leaf) for place, leaf in enumerate(leaves)]  # type: ignore[misc]
             tape = Tape(given, leaves, taps, self.known, key)
             return -self.layered.log_likelihood(tape, jax.tree.unflatten(structure, given), *row), tape.rows
 
         taps = [jnp.zeros((each.rows, each.outputs), position.dtype) for each in self.products]
-        of_records = (None, None, None if keys is None else 0, *[0] * len(arrays))
-        every = jax.vmap(jax.grad(loss, argnums=(0, 1), has_aux=True), of_records)
-        return every(taps, own, keys, *arrays)
+        of_records = (None, None, None, None if keys is None else 0, *[0] * len(arrays))
+        record = checked(jax.grad(loss, argnums=(0, 1), has_aux=True), "log_likelihood", self.lengths)
+        return jax.vmap(record, of_records)(taps, own, leaves, keys, *arrays)
 
     def weighted_sum(self, position: jax.Array, found: Measurements, weights: jax.Array, double: bool) -> jax.Array:
         """The flat sum of the gradients, each with its weight; those of weight 0 may hold anything."""
@@ -134,6 +137,7 @@ def ghost_norms(
         return None
     return GhostNorms(
         log_likelihood=record.log_likelihood,
+        lengths=record.lengths,
         dropped=record.dropped,
         layered=layered,
         unravel=unravel,

@@ -35,6 +35,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from confide.models.programs import checked
+
 NORM_ROUNDING = 2.0**-16  # relative; a norm of 1e5 terms in single precision is better than this
 SMALL = 400  # rows that are summed in single precision
 CHUNK = 512  # rows at a time of a larger batch
@@ -139,6 +141,7 @@ class Autodiff(PerExample):
     """Of a log likelihood of one record, which is differentiated record by record."""
 
     log_likelihood: Callable[..., jax.Array]  # (flat parameters, *example)
+    lengths: frozenset[int] = frozenset()  # of axes by which an array in a function is taken for the table
     dropped: Callable[..., jax.Array] | None = None  # (flat parameters, key of the record, *example), with dropout
 
     def gradients(self, position: jax.Array, batch: Batch, limit: Limit, key: jax.Array | None) -> jax.Array:
@@ -147,8 +150,16 @@ class Autodiff(PerExample):
     def every(self, of: Callable[..., Any], position: jax.Array, batch: Batch, keys: jax.Array | None) -> jax.Array:
         """A function made of the log likelihood, for every record."""
         if keys is None or self.dropped is None:
-            return jax.vmap(of(self.log_likelihood), (None, *[0] * len(batch.arrays)))(position, *batch.arrays)
-        return jax.vmap(of(self.dropped), (None, 0, *[0] * len(batch.arrays)))(position, keys, *batch.arrays)
+            record = checked(of(self.log_likelihood), "log_likelihood", self.lengths)
+            return jax.vmap(record, (None, *[0] * len(batch.arrays)))(position, *batch.arrays)
+        record = checked(of(self.dropped), "log_likelihood", self.lengths)
+        return jax.vmap(record, (None, 0, *[0] * len(batch.arrays)))(position, keys, *batch.arrays)
+
+    def every_value(self, position: jax.Array, batch: Batch, keys: jax.Array | None) -> jax.Array:
+        """The log likelihood of every record, to be differentiated; for what no guarantee covers."""
+        if keys is None or self.dropped is None:
+            return jax.vmap(self.log_likelihood, (None, *[0] * len(batch.arrays)))(position, *batch.arrays)
+        return jax.vmap(self.dropped, (None, 0, *[0] * len(batch.arrays)))(position, keys, *batch.arrays)
 
     def unclipped(self) -> Unclipped:
         return Unclipped(log_likelihood=self.log_likelihood, dropped=self.dropped)
@@ -169,7 +180,7 @@ class Unclipped(Autodiff):
         keys = self.keys(batch, key)
 
         def loss(position: jax.Array) -> jax.Array:
-            each = -self.every(lambda function: function, position, batch, keys)
+            each = -self.every_value(position, batch, keys)
             return jnp.sum(jnp.where(batch.real & jnp.isfinite(each), each, 0.0))
 
         return Sum(jax.grad(loss)(position), jnp.zeros((), jnp.int32))

@@ -43,13 +43,23 @@ CARRIERS = frozenset(
 REFUSED = frozenset(
     {
         *("all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "ragged_all_to_all"),
-        *("rng_bit_generator", "rng_uniform", "after_all", "create_token", "get", "swap", "custom_lin"),
+        *(
+            "empty",
+            "empty2",
+            "rng_bit_generator",
+            "rng_uniform",
+            "after_all",
+            "create_token",
+            "get",
+            "swap",
+            "custom_lin",
+        ),
     }
 )
 # Primitives of JAX itself that its public list leaves out.
 UNLISTED = frozenset(
     {
-        *("split", "stack", "unstack", "tile", "broadcast_to", "zeros_like", "empty", "mulhi", "square", "scatter-sub"),
+        *("split", "stack", "unstack", "tile", "broadcast_to", "zeros_like", "mulhi", "square", "scatter-sub"),
         *("random_wrap", "random_unwrap", "random_clone", "optimization_barrier", "platform_index"),
         *("lu_pivots_to_permutation", "geqrf", "ormqr", "cholesky_update", "symmetric_product", "ragged_dot_general"),
     }
@@ -80,6 +90,54 @@ def trace(function: Callable[..., Any], *arguments: Any) -> Program:
     traced, shape = jax.make_jaxpr(lambda *given: function(*given), return_shape=True)(*arguments)
     held = [array if isinstance(array, jax.Array) else np.array(array) for array in traced.consts]
     return Program(ClosedJaxpr(traced.jaxpr, held), jax.tree.structure(shape))
+
+
+def checked(function: Callable[..., Any], what: str, lengths: frozenset[int] = frozenset()) -> Callable[..., Any]:
+    """The function, looked at whenever a program is traced through it: what was checked is what runs.
+
+    Whoever calls it under `jax.vmap` has the function traced for one record first, and that program is checked and
+    batched. A function that computes otherwise when it is traced again is so checked again. It is not to be
+    differentiated, since derivative rules inside would be applied behind the check: give the derivative (`jax.grad`).
+    Arrays in it with an axis of one of the `lengths` are taken for the table.
+    """
+
+    def call(*arguments: Any) -> Any:
+        program = trace(function, *arguments)
+        if shape := holds_table(program.traced, lengths):
+            raise Refused(f"{what} holds an array of shape {shape}, as long as the data: pass records as arguments")
+        check(program.traced, what)
+        return program(*arguments)
+
+    return call
+
+
+def checked_value(function: Callable[..., Any], what: str, lengths: frozenset[int] = frozenset()) -> Callable[..., Any]:
+    """The same for a number that is differentiated by its first argument alone, by a gradient that is checked too."""
+
+    @jax.custom_vjp
+    def value(first: Any, *others: Any) -> Any:
+        return checked(function, what, lengths)(first, *others)
+
+    def forward(first: Any, *others: Any) -> tuple[Any, Any]:
+        number, gradient = checked(jax.value_and_grad(function), what, lengths)(first, *others)
+        return number, (gradient, others)
+
+    def backward(kept: Any, signal: jax.Array) -> tuple[Any, ...]:
+        gradient, others = kept
+        return (jax.tree.map(lambda leaf: (signal * leaf).astype(leaf.dtype), gradient), *map(no_cotangents, others))
+
+    value.defvjp(forward, backward)
+    return value
+
+
+def no_cotangents(tree: Any) -> Any:
+    """Zeros of the types that cotangents of the arrays have: nothing is differentiated by them."""
+
+    def zeros(array: Any) -> Any:
+        inexact = jnp.issubdtype(jnp.result_type(array), jnp.inexact)
+        return jnp.zeros_like(array) if inexact else np.zeros(np.shape(array), jax.dtypes.float0)
+
+    return jax.tree.map(zeros, tree)
 
 
 def digest(*programs: Any) -> str:
@@ -127,7 +185,7 @@ def constants(program: Any) -> list[Any]:
     return arrays
 
 
-def holds_table(program: Any, lengths: set[int]) -> tuple[int, ...] | None:
+def holds_table(program: Any, lengths: set[int] | frozenset[int]) -> tuple[int, ...] | None:
     """The shape of an array in the program one of whose axes has one of these lengths; None where there is none."""
     for array in constants(program):
         shape = np.shape(array)

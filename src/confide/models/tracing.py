@@ -67,10 +67,10 @@ def check_likelihood(model: Model, records: Records, flat: jax.Array, unravel: A
         programs.check(program, "log_prior")
 
 
-def table_lengths(records: Records) -> set[int]:
+def table_lengths(records: Records) -> frozenset[int]:
     """The lengths of axes by which an array is taken for the table: records, or all their numbers in a row."""
     sizes = {1, *(math.prod(array.shape[1:]) for array in records.arrays)}
-    return {rows * size for rows in (records.number, records.places) for size in sizes if rows > 1}
+    return frozenset(rows * size for rows in (records.number, records.places) for size in sizes if rows > 1)
 
 
 def trace_model(model: Model, data: tuple[np.ndarray, ...], flat: jax.Array, unravel: Any) -> RecordPrograms:

@@ -25,6 +25,7 @@ import optax
 
 from confide.mechanism import noise as noises
 from confide.models.model import Model
+from confide.models.programs import checked, checked_value
 
 AT_ONCE = 2**23  # parameters and numbers in a batch, of all teachers that learn at the same time
 
@@ -94,6 +95,8 @@ def _teach(
 ) -> Any:
     """Data are arguments of what is compiled: a cache writes constants to disk."""
     start, log_prior, log_likelihood, constrain = functions
+    log_likelihood = checked_value(log_likelihood, "log_likelihood")  # teachers learn side by side
+    constrain = checked(constrain, "constrain")
     rule = optax.adam(optax.cosine_decay_schedule(lessons.learning_rate, lessons.steps))
 
     def loss(parameters: Any, batch: tuple[jax.Array, ...], size: jax.Array) -> jax.Array:
@@ -132,5 +135,6 @@ def counts(model: Model, parameters: Any, public: np.ndarray) -> np.ndarray:
 def _votes(predict: Any, parameters: Any, public: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The label that each teacher gives each row, one teacher at a time; and one number for each label."""
     sample = jax.eval_shape(predict, jax.tree.map(lambda leaf: leaf[0], parameters), public)
+    predict = checked(predict, "predict")
     chosen = jax.lax.map(lambda own: jnp.argmax(predict(own, public), axis=-1).astype(jnp.int32), parameters)
     return chosen, jnp.arange(sample.shape[-1])

@@ -36,6 +36,7 @@ from confide.validation import Refused
 NEWTON = 25  # steps towards the mode
 NEAR = 1e-2  # of log density: near enough to the mode
 WALL = 10  # steps towards the precision that a ball amounts to
+FURTHEST_REACH = 1e100  # of a residual; the square of an infinite one would be none in a derivative
 LARGEST = 2**24  # numbers in the factors of a frame
 
 
@@ -66,9 +67,9 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
         }
         if cut:
             norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
-            with np.errstate(divide="ignore"):
-                reach = shape.gradient_bound / norms
-            found["reach"] = reach
+            with np.errstate(divide="ignore"):  # a row of zeros has no gradient, however far its residual reaches
+                reach = np.minimum(shape.gradient_bound / norms, FURTHEST_REACH)
+            found["reach"] = reach = np.where(found["present"], reach, 1.0)
             if linear.weighting is None:
                 found["y"] = family.cut_outcome(found["y"], reach)
                 with np.errstate(divide="ignore", invalid="ignore"):
@@ -83,13 +84,23 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
 
 
 def bounded_target(
-    model: Model, unravel: Any, size: int, power: float, bound: float, radius: float | None, cut: bool = False
+    model: Model,
+    unravel: Any,
+    size: int,
+    power: float,
+    bound: float,
+    radius: float | None,
+    cut: bool = False,
+    lengths: frozenset[int] = frozenset(),
 ) -> Target:
     """The target of the published bound; without a radius the parameters are free, and only the cut bounds.
 
-    `cut` says that log likelihoods can be beyond the bound: then there is no frame.
+    `cut` says that log likelihoods can be beyond the bound: then there is no frame. Arrays of the model with an axis of
+    one of the `lengths` are taken for the table.
     """
     linear = model.linear
+    likelihood = programs.checked_value(model.log_likelihood, "log_likelihood", lengths)
+    prior = programs.checked_value(lambda flat: model.log_prior(unravel(flat)), "log_prior", lengths)
 
     def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
         found: dict[str, Any] = {"power": power, "bound": bound}
@@ -106,11 +117,11 @@ def bounded_target(
             each = jax.vmap(linear.log_likelihood)(_scores(linear, flat, given["inputs"]), given["y"])
         else:
             rows = given["data"]
-            each = jax.vmap(model.log_likelihood, (None, *[0] * len(rows)))(unravel(flat), *rows)
+            each = jax.vmap(likelihood, (None, *[0] * len(rows)))(unravel(flat), *rows)
         limit = given["bound"]
         each = jnp.clip(jnp.where(jnp.isnan(each), -limit, each), -limit, limit)
         whole = jnp.sum(jnp.where(given["present"], each, 0.0))
-        return given["power"] * (whole + model.log_prior(unravel(flat)))
+        return given["power"] * (whole + prior(flat))
 
     alone = linear is not None and not linear.outputs
     settings, ridge = model.settings or {}, 0.0 if radius is not None and alone else None
@@ -151,16 +162,10 @@ def trace(model: Model, target: Target, given: dict[str, Any]) -> tuple[Target, 
 
     def backward(kept: Any, cotangent: jax.Array) -> tuple[jax.Array, Any]:
         gradient, given = kept
-        return cotangent * gradient, jax.tree.map(_no_cotangent, given)
+        return cotangent * gradient, programs.no_cotangents(given)
 
     log_density.defvjp(forward, backward)
     return target._replace(log_density=log_density), programs.digest(value, both)
-
-
-def _no_cotangent(array: Any) -> Any:
-    """Zeros of the type that a cotangent of the array has: nothing is differentiated by the records."""
-    inexact = jnp.issubdtype(jnp.result_type(array), jnp.inexact)
-    return jnp.zeros_like(array) if inexact else np.zeros(np.shape(array), jax.dtypes.float0)
 
 
 def _turn(given: Any, point: jax.Array) -> jax.Array:

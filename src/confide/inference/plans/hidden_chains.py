@@ -53,10 +53,16 @@ class SampleJob:
         return ""
 
     def trace_program(self, records: Records) -> str:
-        """The digest of the density and its gradient; from now on these programs are what chains are drawn by."""
+        """The digest of the density and its gradient; from now on these programs are what chains are drawn by.
+
+        Linear models are of the library's own functions, which compute the same whenever they are traced, and their
+        frame adds arrays to those of the target: they are drawn by the functions.
+        """
         blank = records._replace(arrays=tuple(np.zeros_like(array) for array in records.arrays))
         with jax.enable_x64(True):
-            self.target, digest = targets.trace(self.model, self.target, self.target.arrays(blank))
+            traced, digest = targets.trace(self.model, self.target, self.target.arrays(blank))
+        if self.model.linear is None:
+            self.target = traced
         return digest
 
     def first_state(self) -> list[np.ndarray]:

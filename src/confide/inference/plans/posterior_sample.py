@@ -35,7 +35,7 @@ from confide.mechanism import noise
 from confide.models import convexity
 from confide.models.inputs import Records
 from confide.models.model import Model
-from confide.models.tracing import check_likelihood, unraveller
+from confide.models.tracing import check_likelihood, table_lengths, unraveller
 from confide.privacy import accountants, pricing
 from confide.privacy.budget import Budget
 from confide.privacy.events import SENSITIVITY, BoundedPosteriorSample, Event, PosteriorSample
@@ -204,7 +204,14 @@ def _published_target(
         raise _distance_too_large(sampler.total_variation, budget)
     _check_price(event, budget, sampler)
     target = targets.bounded_target(
-        model, unravel, size, power, bound, radius, sampler.log_likelihood_bound is not None
+        model,
+        unravel,
+        size,
+        power,
+        bound,
+        radius,
+        sampler.log_likelihood_bound is not None,
+        table_lengths(records),
     )
     return Tempered(model, records, target, event, power, log_likelihood_bound=bound, radius=radius)
 

@@ -36,9 +36,10 @@ from confide.mechanism.canaries import Planted
 from confide.mechanism.clipping import CHUNK, clipped_sum, whole_chunks
 from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.mechanism.oracle import Observers
+from confide.models import programs
 from confide.models.inputs import Records
 from confide.models.model import Model
-from confide.models.tracing import check_likelihood, unraveller
+from confide.models.tracing import check_likelihood, table_lengths, unraveller
 from confide.privacy import calibration, events
 from confide.privacy.budget import Budget
 from confide.privacy.extra_accounts import Accounts, accounts
@@ -70,6 +71,7 @@ class RunSetup(NamedTuple):
     steps: int
     burn_in: int
     thin: int
+    lengths: frozenset[int]  # of axes by which an array in a function of the model is taken for the table
 
 
 def run_setup(
@@ -86,14 +88,17 @@ def run_setup(
     burn_in, thin = _thinning(steps, options.draws, options.burn_in, most)
     check_likelihood(model, records, flat, unravel)
     initial_positions = [np.asarray(initial_position(model, data, k, chains), np.float64)[:size] for k in keys]
-    rest = jnp.zeros(flat.size - size, jnp.float32)  # of canaries
+    lengths = table_lengths(records)
 
-    def log_prior(own: jax.Array) -> jax.Array:
-        return model.log_prior(unravel(jnp.concatenate([own, rest]) if rest.size else own))
+    def log_prior(position: jax.Array) -> jax.Array:
+        canaries = [jnp.zeros(flat.size - size, jnp.float32)] * (flat.size > size)
+        return model.log_prior(unravel(jnp.concatenate([position, *canaries])))
+
+    slope = programs.checked(jax.grad(log_prior), "log_prior", lengths)
 
     def prior(position: jax.Array) -> jax.Array:
         with jax.enable_x64(False):
-            gradient = -jax.grad(log_prior)(position.astype(jnp.float32))
+            gradient = -slope(position.astype(jnp.float32))
         return gradient.astype(jnp.float64)
 
     canaries = 0 if planted is None else planted.count
@@ -110,7 +115,7 @@ def run_setup(
         canary_coordinates=flat.size - size,
     )
     _check_prior(parameters, initial_positions)
-    return RunSetup(model, parameters, unravel, np.stack(initial_positions), steps, burn_in, thin)
+    return RunSetup(model, parameters, unravel, np.stack(initial_positions), steps, burn_in, thin, lengths)
 
 
 def _check_prior(parameters: MechanismParameters, initial_positions: list[np.ndarray]) -> None:
@@ -204,6 +209,7 @@ def build_job(
             size=parameters.coordinates,
             example=tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in data),
             at_a_time=microbatch,
+            lengths=setup.lengths,
         ),
         initial_positions=setup.initial_positions,
         burn_in=setup.burn_in,

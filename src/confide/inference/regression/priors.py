@@ -1,0 +1,58 @@
+"""Normal priors, as a program uses them: on coefficients of standardised columns and the intercept of centered ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from confide.inference.regression.columns import Location
+from confide.inference.regression.design import Design
+from confide.inference.regression.program import Prior
+
+SLOPE, INTERCEPT = 2.5, 5.0
+
+
+@dataclass(frozen=True)
+class StandardisedPrior:
+    """Standard deviations of slopes per standard deviation of a column, as in rstanarm, and of the intercept."""
+
+    slope: float = SLOPE
+    intercept: float = INTERCEPT
+
+    def __call__(self, design: Design, location: Location, offset: float) -> Prior:
+        d = design.size
+        deviations = np.append(np.full(d - 1, self.slope), self.intercept)
+        return Prior(np.zeros(d), np.diag(deviations**-2.0))
+
+
+@dataclass(frozen=True)
+class RawPrior:
+    """The same standard deviation for all coefficients of features as they are encoded, the intercept at 0 included.
+
+    Levels of a category each have a coefficient of their own under this prior; those of the others less that of the
+    reference are what is estimated, and the intercept takes up the reference.
+    """
+
+    scale: float
+    intercept: float | None = None
+
+    def __call__(self, design: Design, location: Location, offset: float) -> Prior:
+        kept = [j for j in range(len(design.columns)) if j not in location.references]
+        d = len(kept) + 1
+        linear = design.family == "linear"
+        unit = location.outcome_spread if linear else 1.0
+        groups = np.array([design.columns[j].group if design.columns[j].kind == "category" else -1 for j in kept])
+        covariance = np.zeros((d, d))
+        covariance[:-1, :-1] = np.eye(d - 1) + ((groups[:, None] == groups) & (groups[:, None] >= 0))
+        covariance[-1, :-1] = covariance[:-1, -1] = np.where(groups >= 0, -1.0, 0.0)
+        intercept = self.scale if self.intercept is None else self.intercept
+        covariance[-1, -1] = (intercept / self.scale) ** 2 + len(location.references)
+        covariance *= self.scale**2
+        change = np.zeros((d, d))  # encoded coefficients over standardised ones
+        change[:-1, :-1] = np.diag(unit / location.spread[kept])
+        change[-1, -1] = unit
+        change[-1, :-1] = -unit * location.center[kept] / location.spread[kept]
+        start = np.append(np.zeros(d - 1), unit * offset + (location.outcome_center if linear else 0.0))
+        precision = change.T @ np.linalg.solve(covariance, change)
+        return Prior(-np.linalg.solve(change, start), (precision + precision.T) / 2)

@@ -48,6 +48,7 @@ from confide.audits.wording import CONFIDENCE
 from confide.inference import summaries
 from confide.inference.posterior import Posterior
 from confide.inference.summaries.linear import LinearScoringSummary
+from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.summaries.scoring import ScoringSummary
 from confide.mechanism import noise
 
@@ -79,7 +80,7 @@ def audit_program(
     guarantee = posterior.guarantee
     rebuilding.check_model(posterior)
     assert guarantee is not None
-    if isinstance(summaries.from_json(posterior.plan), ScoringSummary | LinearScoringSummary):
+    if isinstance(summaries.from_json(posterior.plan), ScoringSummary | LinearScoringSummary | RegressionSummary):
         deadline = began + seconds
         return made_up_scoring.audit_scoring(
             posterior,

@@ -21,15 +21,16 @@ import jax
 import numpy as np
 
 from confide import validation
-from confide.audits import gathering, scoring_publication, scoring_tables, scoring_tests
+from confide.audits import gathering, regression_program, scoring_publication, scoring_tables, scoring_tests
 from confide.audits.made_up_result import POWER, MadeUp, judge_pairs, share, smallest_epsilon
 from confide.audits.priced import SAME, priced_claim, reveals_more
 from confide.audits.program import GRID, ROUNDING
 from confide.audits.rebuilding import source
-from confide.audits.scoring_tables import CHANGES, KINDS, Placed, Program, Row
+from confide.audits.scoring_tables import KINDS, Placed, Program, Row
 from confide.audits.scoring_tests import Told
 from confide.inference.linear.release import LinearRelease
 from confide.inference.posterior import Posterior
+from confide.inference.regression.release import RegressionRelease
 from confide.inference.release import Release
 from confide.mechanism import exact_rounding
 from confide.validation import Refused
@@ -93,7 +94,8 @@ def audit_scoring(
     """Ask what a run of scoring asked of made-up tables, and test the answers against its claim."""
     guarantee, generator = posterior.guarantee, np.random.default_rng([seed, 1])
     assert guarantee is not None
-    built = scoring_tables.rebuild(posterior, seed, generator)
+    regression = isinstance(posterior.release, RegressionRelease)
+    built = (regression_program if regression else scoring_tables).rebuild(posterior, seed, generator)
     published = _published(built, posterior, seed)
     with jax.enable_x64(True):
         told = gather(built, _repetitions(built, repetitions), seed, generator, deadline, report)
@@ -217,7 +219,7 @@ def _moved(built: Program, rows: dict[str, Row], somewhere: int, key: Any) -> di
         room = _room(each.multiplier, alone[0][number].size)
         lengths = [np.linalg.norm(moved[number]) for moved in added]
         replaced = [np.linalg.norm(one[number] - two[number]) for one, two in itertools.combinations(alone, 2)]
-        ratios = each.multiplier / room * np.array([*lengths, *(length / CHANGES[each.kind] for length in replaced)])
+        ratios = each.multiplier / room * np.array([*lengths, *(length / each.change for length in replaced)])
         found[each.kind].extend(np.nan_to_num(ratios, nan=math.inf).tolist())
     return {kind: np.array(ratios) for kind, ratios in found.items()}
 
@@ -232,7 +234,7 @@ def _published(built: Program, posterior: Posterior, seed: int) -> dict[str, flo
     tables = (built.crowd, scoring_publication.second_table(built.crowd))
     keys = (source(seed, "published", number, built.secure) for number in range(2))
     executions = [scoring_publication.execute(built.job, *each) for each in zip(tables, keys, strict=True)]
-    assert isinstance(posterior.release, Release | LinearRelease)
+    assert isinstance(posterior.release, Release | LinearRelease | RegressionRelease)
     return scoring_publication.p_values(built.job, executions, built.asking, posterior.release)
 
 

@@ -25,9 +25,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from confide.audits import regression_queries
 from confide.inference.linear.job import LinearScoringJob
 from confide.inference.linear.release import LinearRelease
 from confide.inference.questions import Question, Reply
+from confide.inference.regression.job import RegressionJob
+from confide.inference.regression.release import RegressionRelease
 from confide.inference.release import Release
 from confide.inference.replay import replay
 from confide.inference.scoring_job import ScoringJob
@@ -50,12 +53,16 @@ MEANINGS = {
 Ask = Callable[[Question], np.ndarray]
 
 
+AnyJob = ScoringJob | LinearScoringJob | RegressionJob
+AnyRelease = Release | LinearRelease | RegressionRelease
+
+
 class Execution(NamedTuple):
     """What one execution of the program published, and what it was executed on."""
 
     records: Records
     key: Any
-    release: Release | LinearRelease
+    release: AnyRelease
     drawn: np.ndarray
 
 
@@ -68,17 +75,17 @@ def second_table(crowd: Records) -> Records:
     return Records((x * np.asarray(SHORTER, x.dtype), np.roll(y, 1)), present, crowd.number)
 
 
-def execute(job: ScoringJob | LinearScoringJob, records: Records, key: Any) -> Execution:
+def execute(job: AnyJob, records: Records, key: Any) -> Execution:
     drawn = job.execute(records, key)
     assert job.release is not None
     return Execution(records, key, job.release, np.asarray(drawn))
 
 
 def p_values(
-    job: ScoringJob | LinearScoringJob,
+    job: AnyJob,
     executions: list[Execution],
     asking: Callable[[Execution], Ask],
-    stored: Release | LinearRelease,
+    stored: AnyRelease,
 ) -> dict[str, float]:
     """0 for a test that fails on any of the executions, else 1; `asking` puts questions to the table of one of them."""
     executions = [each._replace(release=_read_again(each.release)) for each in executions]
@@ -91,12 +98,12 @@ def p_values(
     return {name: float(holds) for name, holds in passed.items()}
 
 
-def _read_again(release: Release | LinearRelease) -> Release | LinearRelease:
+def _read_again(release: AnyRelease) -> AnyRelease:
     """As it is read from its file: nothing that was computed in the execution is kept beside it."""
     return type(release).from_json(release.to_json())
 
 
-def _follows(release: Release | LinearRelease) -> bool:
+def _follows(release: AnyRelease) -> bool:
     """On the machine of the execution no number may be rounded otherwise."""
     try:
         return replay(release).moved == 0
@@ -104,7 +111,11 @@ def _follows(release: Release | LinearRelease) -> bool:
         return False
 
 
-def _has_outcomes(job: ScoringJob | LinearScoringJob, one: Execution, ask: Ask) -> bool:
+def _has_outcomes(job: AnyJob, one: Execution, ask: Ask) -> bool:
+    if isinstance(one.release, RegressionRelease):
+        assert isinstance(job, RegressionJob)
+        return regression_queries.has_answers(job, one.records, one.key, one.release)
+    assert not isinstance(job, RegressionJob)
     same = [_equal_answers(job.scale.ask(one.records, noise.separate(one.key, "scale")), one.release.answers)]
 
     def put(question: Question) -> Reply:
@@ -121,9 +132,9 @@ def _equal_answers(one: Any, other: Any) -> bool:
     return all(np.array_equal(a, b) if a is not None else b is None for a, b in zip(one, other, strict=True))
 
 
-def _has_draws(job: ScoringJob | LinearScoringJob, one: Execution) -> bool:
+def _has_draws(job: AnyJob, one: Execution) -> bool:
     return np.array_equal(one.drawn, one.release.make(job.draws, job.log_prior).parameters)
 
 
-def _options(release: Release | LinearRelease) -> dict[str, Any]:
+def _options(release: AnyRelease) -> dict[str, Any]:
     return {name: value for name, value in release.to_json().items() if name not in NOT_OPTIONS}

@@ -35,6 +35,7 @@ from confide.inference.options import Options
 from confide.inference.plans import scoring
 from confide.inference.posterior import Posterior
 from confide.inference.questions import Question, Questions
+from confide.inference.regression.job import RegressionJob
 from confide.inference.release import Release as StoredRelease
 from confide.inference.scoring_job import ScoringJob
 from confide.inference.summaries.linear import LinearScoringSummary
@@ -76,6 +77,7 @@ class Release(NamedTuple):
     kind: str
     multiplier: float  # noise over the most that one record adds
     answer: Callable[[Placed, Any], np.ndarray]  # (table, source) -> numbers in units of the noise
+    change: float  # what replacing a record moves it by, over what adding one does
 
 
 class Row(NamedTuple):
@@ -97,7 +99,7 @@ class Program:
     crowd: Records  # ordinary rows, as many as were declared but one; the last place is free
     neighbours: Neighbours
     prepare: Callable[[Records], Any]
-    job: ScoringJob | LinearScoringJob
+    job: ScoringJob | LinearScoringJob | RegressionJob
     asking: Callable[[Execution], Ask]  # puts questions to the table of an execution of the job
 
     def place(self, rows: dict[int, Row], crowd: bool = False) -> Placed:
@@ -188,7 +190,7 @@ def _of_scale(scale: ScaleRelease | LinearScaleRelease, names: list[str], here: 
     every = {"norms": norms, "finer": finer, "outcomes": outcomes}
 
     def release(answer: Callable[[Placed, Any], np.ndarray]) -> Release:
-        return Release("scale", rows.noise, lambda placed, key: answer(placed, key) / rows.noise)
+        return Release("scale", rows.noise, lambda placed, key: answer(placed, key) / rows.noise, CHANGES["scale"])
 
     return [release(every[name]) for name in names]
 
@@ -206,7 +208,8 @@ def _of_question(questions: Questions | LinearQuestions, question: Question) -> 
         noisy = questions.ask(placed.table, question, key).noisy
         return noisy[upper] / spread if matrix else noisy / question.deviation
 
-    return Release("information" if matrix else "scores", float(question.deviation / question.bound), answer)
+    kind = "information" if matrix else "scores"
+    return Release(kind, float(question.deviation / question.bound), answer, CHANGES[kind])
 
 
 def _columns(model: Model, summary: RunSummary) -> int:

@@ -39,6 +39,7 @@ class Column:
 
     Attributes:
         low, high: public bounds of a numeric column; values beyond them count as the bound.
+        typical: the range [low, high] that about nine in ten records lie in, if that is publicly known.
         scale: "log" for amounts: log(1 + value - low) is scaled instead of the value.
         categories: of a categorical column; of an ordinal one from lowest to highest.
         other: whether values that are not listed share a category of their own; otherwise they count as missing.
@@ -54,6 +55,7 @@ class Column:
     kind: Kind
     low: float | None = None
     high: float | None = None
+    typical: tuple[float, float] | None = None
     unit: str = ""
     scale: Literal["linear", "log"] = "linear"
     categories: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ class Column:
             validation.instance(bool, **{name: getattr(self, name)})
         validation.instance(str, unit=self.unit)
         allowed = {
-            "numeric": {"low", "high", "unit", "scale"},
+            "numeric": {"low", "high", "typical", "unit", "scale"},
             "categorical": {"categories", "other", "shares"},
             "ordinal": {"categories", "shares"},
             "boolean": {"true", "false", "shares"},
@@ -91,6 +93,8 @@ class Column:
                 raise Refused(f"low = {low:g} is not below high = {high:g}: give public bounds")
             object.__setattr__(self, "low", low)
             object.__setattr__(self, "high", high)
+            if self.typical is not None:
+                object.__setattr__(self, "typical", check_typical(self.typical, low, high))
         if self.kind in ("categorical", "ordinal"):
             _fill("categories", self.categories or None)
             if len(self.categories) + self.other < 2:
@@ -291,6 +295,18 @@ def _fill(name: str, value: Any) -> Any:
     if value is None or value == FILL_IN or value == (FILL_IN,):
         raise Refused(f"{name} is still to be filled in: from public knowledge, not from the data")
     return value
+
+
+def check_typical(given: Any, low: float, high: float, where: str = "") -> tuple[float, float]:
+    """The range that about nine in ten records lie in, within the bounds."""
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != 2:
+        raise Refused(
+            f"{where}typical is no pair of numbers: write [low, high], the range of about nine in ten records"
+        )
+    first, last = (validation.number("typical", value) for value in given)
+    if not low <= first < last <= high:
+        raise Refused(f"{where}typical = [{first:g}, {last:g}] is no range within [{low:g}, {high:g}]")
+    return first, last
 
 
 def _shares(value: Any, labels: tuple[str, ...]) -> tuple[float, ...]:

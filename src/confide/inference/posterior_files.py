@@ -18,6 +18,8 @@ from confide.inference.checkpoints import flush_to_disk
 from confide.inference.linear.release import KIND as LINEAR
 from confide.inference.linear.release import LinearRelease
 from confide.inference.linear.statistics_release import StatisticsRelease
+from confide.inference.regression.release import KIND as REGRESSION
+from confide.inference.regression.release import RegressionRelease
 from confide.inference.release import Release
 from confide.inference.traces import Trace
 from confide.models.model import Model
@@ -30,8 +32,12 @@ RELEASE, TRACE = "release.json", "trace.json"
 RELEASING = ("scoring", "sufficient_statistics")  # samplers that have a release
 
 
-AnyRelease = Release | LinearRelease | StatisticsRelease
-RELEASES: dict[str, type[AnyRelease]] = {LINEAR: LinearRelease, "statistics": StatisticsRelease}
+AnyRelease = Release | LinearRelease | RegressionRelease | StatisticsRelease
+RELEASES: dict[str, type[AnyRelease]] = {
+    LINEAR: LinearRelease,
+    REGRESSION: RegressionRelease,
+    "statistics": StatisticsRelease,
+}
 
 
 class Canaries(NamedTuple):

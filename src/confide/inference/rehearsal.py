@@ -26,17 +26,21 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from confide import samplers, validation
-from confide.inference import canary_requests, release_check, summaries
+from confide.inference import canary_requests, release_check, requests, summaries
 from confide.inference.linear.release import LinearRelease
 from confide.inference.posterior import Posterior
+from confide.inference.regression import row_samples
+from confide.inference.regression.release import RegressionRelease
 from confide.inference.release import Release
 from confide.inference.summaries.runs import RunSummary
 from confide.models.labels import to_labels
 from confide.models.model import Model
 from confide.privacy.budget import Budget
 from confide.samplers import Sampler
+from confide.samplers.scoring import Scoring
 from confide.validation import Refused
 
+SCORING = (Release, LinearRelease, RegressionRelease)
 Fit = Callable[..., Posterior]  # `confide.fit`
 DRAWS = 1000  # of each fit: their quantiles are the ends of intervals
 FRESH = 500  # rows that outcomes are predicted for
@@ -117,7 +121,7 @@ def rehearse_run(fit: Fit, posterior: Posterior, datasets: int, key: int) -> Reh
     """On tables made up from the release of a run of scoring."""
     datasets, model = validation.count(datasets=datasets), posterior.model
     release, guarantee = posterior.release, posterior.guarantee
-    if model is None or guarantee is None or not isinstance(release, (Release, LinearRelease)):
+    if model is None or guarantee is None or not isinstance(release, SCORING):
         raise Refused("the posterior has no release of scoring, which tables are made up from: fit it with scoring()")
     summary = summaries.from_json(posterior.plan)
     assert isinstance(summary, RunSummary)
@@ -128,7 +132,10 @@ def rehearse_run(fit: Fit, posterior: Posterior, datasets: int, key: int) -> Reh
 
 
 def sampler_of(summary: RunSummary) -> Sampler:
-    """Of a run of scoring, with as many draws as a rehearsal needs."""
+    """The sampler of a run of scoring, with as many draws as a rehearsal needs."""
+    stored = requests.options_from_json(summary.more.get("request", {}))
+    if stored is not None and isinstance(stored["sampler"], Scoring):
+        return replace(stored["sampler"], draws=DRAWS, rehearsals=0)
     return samplers.scoring(DRAWS, getattr(summary, "constant", None), getattr(summary, "categories", ()))
 
 
@@ -137,20 +144,31 @@ def _from_release(posterior: Posterior, release: Any, datasets: int, key: int) -
     model, generator = posterior.model, np.random.default_rng([key, 1])
     assert model is not None
     assert model.linear is not None
-    mean, covariance = release.row_moments()
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
     flat = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), posterior.draws)
     count = posterior.chains * posterior.size
-    first = int(model.linear.intercept)
-
-    def rows(number: int) -> np.ndarray:
-        found = mean + generator.standard_normal((number, len(mean))) @ root.T
-        return found[:, first:].astype(np.float32)
+    rows = _row_sampler(release, model.linear.intercept, generator)
 
     for place in generator.choice(count, datasets, replace=datasets > count):
         truth = jax.tree.map(lambda leaf, place=place: leaf[place], flat)
         yield MadeUpTable(rows(int(posterior.plan["records"])), truth, rows(FRESH))
+
+
+def _row_sampler(release: Any, intercept: bool, generator: np.random.Generator) -> Callable[[int], np.ndarray]:
+    """Rows as the release describes them, without the constant where the model has an intercept."""
+    if isinstance(release, RegressionRelease):
+        rows = partial(row_samples.sample_rows, release.result, generator)
+        if intercept:
+            return rows
+        return lambda number: np.insert(rows(number), release.constant, 1.0, axis=1)
+    mean, covariance = release.row_moments()
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+
+    def normal_rows(number: int) -> np.ndarray:
+        samples = mean + generator.standard_normal((number, len(mean))) @ root.T
+        return samples[:, int(intercept) :].astype(np.float32)
+
+    return normal_rows
 
 
 def rehearse_tables(
@@ -208,7 +226,7 @@ def _score(log_likelihood: Callable[..., jax.Array], draws: Any, x: jax.Array, y
 def calibrate(fit: Fit, posterior: Posterior, datasets: int, key: int = 0) -> Posterior:
     """The posterior with draws as far from their mean as made-up truths of a rehearsal ask for."""
     seen, release = rehearse_run(fit, posterior, datasets, key), posterior.release
-    assert isinstance(release, (Release, LinearRelease))
+    assert isinstance(release, SCORING)
     wider = replace(posterior, release=replace(release, inflation=seen.inflation))
     told = {"calibration": seen.to_json() | {"key": key}}
     return replace(wider, draws=release_check.make_draws(wider), plan=posterior.plan | told)

@@ -14,6 +14,7 @@ import numpy as np
 
 from confide.inference.linear.release import LinearRelease
 from confide.inference.questions import Question, Reply
+from confide.inference.regression.release import RegressionRelease
 from confide.inference.release import Release
 from confide.mechanism.query_grid import OnGrid
 from confide.validation import Refused
@@ -26,8 +27,13 @@ class Compared(NamedTuple):
     moved: int  # whose value before rounding lies at the middle between two grid points
 
 
-def replay(release: Release | LinearRelease) -> Compared:
-    """Refused, naming the field, where a question does not follow from the answers before it."""
+def replay(release: Release | LinearRelease | RegressionRelease) -> Compared:
+    """Refused, naming the field, where a question does not follow from the answers before it.
+
+    A release of a regression stores no question: all of them are computed from its answers."""
+    if isinstance(release, RegressionRelease):
+        release.result  # noqa: B018  (refused where the answers are not those of its queries)
+        return Compared(len(release.answers), 0)
     questions, moved = 0, 0
 
     def put(question: Question) -> Reply:

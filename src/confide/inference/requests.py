@@ -8,7 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 from confide import samplers
+from confide.data.features import Feature
 from confide.inference.options import Fit, Options
+from confide.privacy.extra_accounts import Individual, accounts
 from confide.samplers import Sampler
 from confide.validation import Refused
 
@@ -22,11 +24,24 @@ FUNCTION = "function"  # stands for an argument that is a function or an object,
 
 def to_json(options: Fit) -> dict[str, Any]:
     """The options that were given, and the arguments of the sampler."""
-    defaults = {each.name: each.default for each in fields(Options)}
-    given = {name: getattr(options, name) for name in STORED}
+    defaults = {each.name: each.default for each in fields(Options)} | {"account": ("dp",)}
+    given = {name: getattr(options, name) for name in STORED} | {"account": _account_to_json(options.account)}
     stored = {name: _plain(value) for name, value in given.items() if value != defaults[name]}
     assert options.sampler is not None
     return stored | {"sampler": _sampler_to_json(options.sampler)}
+
+
+def _account_to_json(account: Any) -> Any:
+    """The names of the accounts, with the settings of an individual one in the place of its name."""
+    kept = accounts(account)
+    names: list[Any] = ["dp", *(["bayesian"] if kept.bayesian else [])]
+    if kept.individual is not None:
+        names.append({"stretch": kept.individual.stretch, "histogram": kept.individual.histogram})
+    return tuple(names)
+
+
+def _account_from_json(stored: Any) -> list[Any]:
+    return [Individual(**entry) if isinstance(entry, Mapping) else entry for entry in stored]
 
 
 def _sampler_to_json(sampler: Sampler) -> dict[str, Any]:
@@ -46,6 +61,10 @@ def _sampler_to_json(sampler: Sampler) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
+    if isinstance(value, Feature):
+        return value._asdict()
+    if isinstance(value, dict):
+        return value
     if isinstance(value, (tuple, list)):
         return [_plain(each) for each in value]
     return FUNCTION
@@ -55,8 +74,10 @@ def options_from_json(request: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of `confide.fit` behind a stored request; None where one of them was a function or an object."""
     found = {name: request[name] for name in STORED if name in request}
     sampler = _sampler_from_json(request.get("sampler", {}))
-    if sampler is None or FUNCTION in found.values() or FUNCTION in (found.get("account") or ()):
+    if sampler is None or FUNCTION in found.values():
         return None
+    if "account" in found:
+        found["account"] = _account_from_json(found["account"])
     return found | {"sampler": sampler}
 
 

@@ -24,13 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from confide.inference import baselines, fitting, rehearsal, release_check, requests
-from confide.inference.linear.release import LinearRelease
 from confide.inference.options import Fit
 from confide.inference.plans import Plan, stochastic
 from confide.inference.plans.scaled_job import ScaledJob
 from confide.inference.posterior import Posterior
 from confide.inference.posterior_files import AnyRelease, Canaries
-from confide.inference.release import Release
 from confide.inference.release_check import NOT_STORED
 from confide.inference.summaries.runs import Steps
 from confide.mechanism.scale import ScaleAnswers
@@ -162,7 +160,7 @@ def _check_plan(posterior: Posterior, guarantee: Guarantee) -> Planned | None:
         summary = stochastic.describe_run(summary, plan.job, None)
     expected = summary.to_json()
     if posterior.release is not None:
-        expected |= posterior.release.describe(expected["scale"])
+        expected |= posterior.release.describe(expected.get("scale"))
     expected |= {"budget": stored.get("budget"), "epsilon": pricing.verify(guarantee)}
     own = {"plan": expected, "event": plan.event.to_json(), "released": plan.released}
     skipped = (*BOOKKEEPING, *LATER, *UNSTORED, "individual", *(name for name in SCHEMA if "target" in stored))
@@ -226,7 +224,7 @@ def _release_options(job: Any, release: AnyRelease) -> tuple[dict[str, Any], dic
 def _check_calibration(posterior: Posterior) -> None:
     """How much further from their mean draws are than the likelihood says: the rehearsals are run again."""
     release, stored = posterior.release, posterior.plan.get("calibration")
-    if not isinstance(release, (Release, LinearRelease)):
+    if not isinstance(release, rehearsal.SCORING):
         return
     if stored is None:
         if release.inflation != 1:

@@ -24,23 +24,22 @@ sums over shards of complete chunks add up to the sum over all records.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from confide.mechanism import grid, noise
+from confide.mechanism.canaries import LENGTH
 from confide.mechanism.exact_rounding import GRID
+from confide.mechanism.sum_queries import SumQuery, count_entries, cut_lengths
 from confide.models.inputs import Records
 
 CHUNK = 1024  # rows that are processed together
 BLOCK = 2**21  # numbers that are rounded together
 SLACK = 2.0**-36  # of a bound, for the rounding of lengths
 STEPS = 2.0**20  # grid steps in the largest length of a vector h
-TINY = 1e-300
 
 
 class Chunk(NamedTuple):
@@ -51,50 +50,22 @@ class Chunk(NamedTuple):
     present: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SumQuery:
-    """A sum over records with a bound on each record's contribution and the standard deviation of its noise.
-
-    Fields of subclasses are the public numbers that decide what is computed; noise is bound to all of them.
-    """
-
-    bound: float
-    deviation: float
-
-    is_matrix: ClassVar[bool] = False
-
-    def vectors(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """One vector per record, before it is cut."""
-        raise NotImplementedError
-
-    @property
-    def size(self) -> int:
-        """Length of the vectors."""
-        raise NotImplementedError
-
-    @property
-    def coordinates(self) -> int:
-        """How many numbers are released."""
-        return count_entries(self.size) if self.is_matrix else self.size
-
-    def digest(self) -> str:
-        """A hash of the query: two queries that differ in one bit have different noise."""
-        state = hashlib.sha256(type(self).__name__.encode())
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, float | np.ndarray):
-                state.update(f"{each.name}:{np.shape(value)}".encode())
-                state.update(np.ascontiguousarray(value, np.float64).tobytes())
-            else:  # a dataclass of numbers, whose text shows every bit of them
-                state.update(f"{each.name}:{value!r}".encode())
-        return state.hexdigest()
-
-
 def answer(query: SumQuery, records: Records, source: Any, *, secure: bool = False) -> np.ndarray:
     """The noisy sum: a vector, or a symmetric matrix."""
     steps = sum_in_steps(query, records, secure=secure)
     noisy = noise.around_steps(steps, query.deviation, noise.separate(source, f"query {query.digest()}"))
     return to_matrix(noisy, query.size) if query.is_matrix else noisy
+
+
+def answer_with_canaries(query: SumQuery, records: Records, source: Any, pulls: np.ndarray) -> np.ndarray:
+    """The noisy sum of vectors, and behind it a coordinate for every canary.
+
+    A canary pulls by far more than the bound, up (1), down (-1) or not at all (0), and is cut as records are.
+    """
+    longest = query.bound * (1 - SLACK)
+    steps = to_steps(cut_lengths(LENGTH * query.bound * pulls[:, None], longest)[:, 0], query.deviation)
+    steps = np.concatenate([sum_in_steps(query, records), steps])
+    return noise.around_steps(steps, query.deviation, noise.separate(source, f"query {query.digest()}"))
 
 
 def sum_in_steps(query: SumQuery, records: Records, *, secure: bool = False) -> np.ndarray:
@@ -154,24 +125,10 @@ def to_matrix(triangle: np.ndarray, size: int) -> np.ndarray:
     return matrix
 
 
-def cut_lengths(rows: np.ndarray, bound: float) -> np.ndarray:
-    """Rows shortened to at most this length. A row with a number that is not finite becomes zero."""
-    finite = np.all(np.isfinite(rows), axis=1)
-    if not finite.all():
-        rows = np.where(finite[:, None], rows, 0.0)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return rows * np.minimum(1.0, bound / np.maximum(lengths, TINY))[:, None]
-
-
 def to_steps(values: np.ndarray, deviation: float) -> np.ndarray:
     """The nearest integers of grid steps, cut where they are too large to be counted."""
     steps = np.clip(values / (deviation / GRID), -grid.FURTHEST, grid.FURTHEST)
     return np.rint(steps).astype(np.int64)
-
-
-def count_entries(size: int) -> int:
-    """Entries of an upper triangle."""
-    return size * (size + 1) // 2
 
 
 def room_for_rounding(size: int) -> float:

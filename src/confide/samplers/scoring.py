@@ -12,18 +12,20 @@ Formal guarantee: every sum is the Gaussian mechanism on all records, and everyt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from confide import validation
+from confide.data.features import Feature, read_features
 from confide.mechanism.kernel import Kernel, MechanismParameters
 from confide.samplers.sampler import Sampler
 from confide.validation import Refused
 
 DRAWS = 2000
+PRIOR_SCALE = 2.5  # of coefficients of standardised columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,10 @@ class Scoring(Sampler):
     constant: int | None = None
     categories: tuple[tuple[int, ...], ...] = ()
     rehearsals: int = 0
+    features: tuple[Feature, ...] | None = None
+    outcome: tuple[float, float] | None = None
+    prior: str = "standardised"
+    prior_scale: float = PRIOR_SCALE
 
     kind = "scoring"
     learns_noise_scale = True
@@ -43,6 +49,8 @@ class Scoring(Sampler):
         told: dict[str, Any] = {} if self.constant is None else {"constant": self.constant}
         told |= {"categories": [list(each) for each in self.categories]} if self.categories else {}
         told |= {"rehearsals": self.rehearsals} if self.rehearsals else {}
+        if self.features is not None:
+            told |= {"features": [feature._asdict() for feature in self.features]}
         return {"sampler": self.name} | told
 
 
@@ -52,6 +60,10 @@ def scoring(
     categories: Sequence[Sequence[int]] = (),
     *,
     rehearsals: int = 0,
+    features: Sequence[Feature | Mapping[str, Any]] | None = None,
+    outcome: Sequence[float] | None = None,
+    prior: str = "standardised",
+    prior_scale: float = PRIOR_SCALE,
 ) -> Sampler:
     """Private Fisher scoring, for generalised linear models.
 
@@ -66,6 +78,14 @@ def scoring(
         rehearsals: tables that are made up from what was released, and fitted by the same program. Where its intervals
             hold the made-up truths too seldom, draws are drawn away from their mean by as much (a parametric
             bootstrap, `confide.rehearse`). It costs time and no budget; 50 are usual, 0 is none.
+        features: what is public about each column of X beside the constant, as [{"kind": "numeric", "low": 0, "high":
+            120}, {"kind": "boolean"}, {"kind": "level", "group": 0}, ...]. Columns are then centred and scaled by what
+            they hold, which is bought from the budget, so that wide bounds cost little; intervals do not rest on the
+            model's variance. A schema gives them by itself.
+        outcome: with features, public bounds of the outcome of a linear or count model.
+        prior: with features, "standardised": `prior_scale` is the standard deviation of the coefficient of a column
+            that has standard deviation 1; or "encoded": that of the model, on columns as they are in X.
+        prior_scale: with the standardised prior; the intercept of centred columns has twice as much.
 
     >>> scoring().to_json()
     {'sampler': 'scoring'}
@@ -73,6 +93,8 @@ def scoring(
     if constant is not None and (isinstance(constant, bool) or not isinstance(constant, int)):
         raise Refused(f"constant = {constant!r} is no column: give its number, or leave it out")
     groups = check_categories(categories)
+    if outcome is not None:
+        outcome = _check_outcome(outcome)
     if rehearsals:
         rehearsals = validation.count(rehearsals=rehearsals)
     return Scoring(
@@ -82,7 +104,20 @@ def scoring(
         constant=constant,
         categories=groups,
         rehearsals=rehearsals,
+        features=None if features is None else read_features(features),
+        outcome=outcome,
+        prior=validation.one_of(("standardised", "encoded"), prior=prior),
+        prior_scale=validation.positive(prior_scale=prior_scale),
     )
+
+
+def _check_outcome(given: Sequence[float]) -> tuple[float, float]:
+    if isinstance(given, str) or len(given) != 2:
+        raise Refused("outcome is no pair of numbers: write (low, high)")
+    low, high = (validation.number("outcome", value) for value in given)
+    if not low < high:
+        raise Refused(f"outcome = ({low:g}, {high:g}) has no room: give public bounds")
+    return low, high
 
 
 def check_categories(given: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

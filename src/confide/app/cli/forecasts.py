@@ -73,7 +73,7 @@ def _show(found: Forecast, others: dict[str, Any] | None) -> None:
         f"Expected width of 90% intervals: {found.model}, {found.n:,} records, delta {found.delta:.2g}, "
         f"{found.neighbours}{noise}",
         ["coefficient", "prior", "no privacy", *at],
-        _widths(found.columns, found.prior_width, found.widths_without_privacy, found.widths)
+        _widths(found.columns, found.prior_width, found.widths_without_privacy, found.widths, found.ranges)
         + _widths(apart, found.prior_width * 2**0.5, free, found.difference_widths),
     )
     show_table(
@@ -141,10 +141,25 @@ def _show_beside(found: Forecast, others: dict[str, Any]) -> None:
     show_table(title, ["coefficient", *at], [*rows, held])
 
 
-def _widths(names: Sequence[str], prior: float, free: Any, widths: Any) -> list[list[str]]:
+def _widths(names: Sequence[str], prior: float, free: Any, widths: Any, ranges: Any = ()) -> list[list[str]]:
     return [
-        [name, f"{prior:.3g}", f"{free[i]:.3g}", *(f"{each[i]:.3g}" for each in widths)] for i, name in enumerate(names)
+        [
+            name,
+            f"{prior:.3g}",
+            _width(free[i]),
+            *(_width(w[i], ranges[k][i] if ranges else None) for k, w in enumerate(widths)),
+        ]
+        for i, name in enumerate(names)
     ]
+
+
+def _width(width: float, ends: tuple[float, float] | None = None) -> str:
+    """A width, or the range that it is expected in. The reference level of a category has no interval."""
+    if width == 0:
+        return "reference"
+    if ends is None or ends[0] == ends[1]:
+        return f"{width:.3g}"
+    return f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
 def _effects(found: Forecast, names: Sequence[str], effects: Any) -> list[list[str]]:

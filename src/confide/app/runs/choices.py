@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from confide import models, samplers, validation
 from confide.app.runs.options import Request
+from confide.data import features
 from confide.data.image_schema import Pictures
 from confide.data.schema import Column, Schema
 from confide.inference import plans
+from confide.inference.regression import plan as regression
 from confide.models import families
 from confide.models.family import Family
 from confide.models.model import Model, from_family
@@ -211,7 +213,21 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
     known: dict[str, Any] = {}  # of images the model has its own constant
     if isinstance(described, Schema):
         known = {"constant": -1, "categories": described.categories}
+        if name == "scoring" and regression.serves(model) and described.norm_bound is None:
+            known |= _regression_options(described, model, request)
+        elif request.prior is not None:
+            raise Refused("--prior goes with scoring of a table, without a norm_bound: leave it out")
     return Choice(model, _build_sampler(name, request, known), clip)
+
+
+def _regression_options(described: Schema, model: Model, request: Request) -> dict[str, Any]:
+    """What is public about the columns and the outcome, and the prior."""
+    target = described.column(described.target)
+    assert model.family is not None
+    bounds = (target.low, target.high) if model.family.outcome == "count" else (-1.0, 1.0)
+    options: dict[str, Any] = {"features": features.features_of(described), "outcome": bounds}
+    options |= {} if request.prior is None else {"prior": request.prior}
+    return options if request.prior_scale is None else options | {"prior_scale": request.prior_scale}
 
 
 def replace_bound(model: Model, bound: float) -> Model:

@@ -88,7 +88,17 @@ class Request(RunSettings):
     )
     prior_scale: float | None = field(
         default=None,
-        metadata=words(command="Standard deviation of every weight a priori; 1 by default, less for one private draw."),
+        metadata=words(
+            command="Standard deviation of every coefficient a priori: of standardised columns 2.5 by default, of encoded "
+            "ones 1, less for one private draw."
+        ),
+    )
+    prior: str | None = field(
+        default=None,
+        metadata=words(
+            command="Scoring of a table: standardised (default), the prior is on coefficients of columns with standard "
+            "deviation 1; or encoded, on columns scaled by their bounds."
+        ),
     )
     noise_scale: float | None = field(  # in the unit of the target
         default=None,

@@ -20,6 +20,7 @@ from confide.inference.plans import linear as linear_plans
 from confide.inference.plans.plan import Plan
 from confide.inference.plans.stochastic import append_canaries
 from confide.inference.plans.weights import scale_release
+from confide.inference.regression import plan as regression
 from confide.inference.release import OWN
 from confide.inference.scoring_job import ScoringJob
 from confide.inference.summaries.runs import RunSummary
@@ -57,7 +58,10 @@ def make_plan(
     assert isinstance(sampler, Scoring)
     _check(model, options)
     assert model.family is not None
-    if model.family.learns_noise:
+    if sampler.features is not None and regression.serves(model):
+        constant = _constant(model, sampler.constant)
+        plan = regression.make_plan(model, records, budget, sampler, options, constant, planted)
+    elif model.family.learns_noise:
         constant = _constant(model, sampler.constant)
         plan = linear_plans.plan_scoring(model, records, budget, sampler, options, constant, key, planted)
     else:

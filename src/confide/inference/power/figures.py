@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -28,8 +28,10 @@ class Figures(NamedTuple):
     median: float  # width of what data tell by themselves: of features, and of differences of levels
 
 
-def figures(expected: Expected, n: float, mu: float) -> Figures:
+def figures(expected: Any, n: float, mu: float) -> Figures:
     """Where the scale is seen less often than not, a median run has the prior's draws."""
+    if not isinstance(expected, Expected):
+        return expected.figures(n, mu)
     setting, covariances = expected.setting, expected.covariances(n, mu)
     seen = expected.chance_of_scale(n, mu)
     widths, least = _of(np.eye(expected.size), setting.prior_scale, covariances, seen)
@@ -105,8 +107,10 @@ def accuracy(expected: Expected, covariances: np.ndarray) -> float:
     return float(np.mean(found))
 
 
-def best_accuracy(expected: Expected) -> float:
+def best_accuracy(expected: Any) -> float:
     """Of the truth itself."""
+    if not isinstance(expected, Expected):
+        return expected.best_accuracy()
     setting = expected.setting
     found = []
     for truth in setting.truths[: 2 * SOME_TRUTHS]:
@@ -115,6 +119,8 @@ def best_accuracy(expected: Expected) -> float:
     return float(np.mean(found))
 
 
-def signal(expected: Expected) -> float:
+def signal(expected: Any) -> float:
     """By how much the true scores of records spread."""
+    if not isinstance(expected, Expected):
+        return expected.signal()
     return math.sqrt(float(np.mean([np.mean(np.var(s, axis=0)) for s in expected.scores])))

@@ -35,6 +35,8 @@ class Forecast:
         signal: by how much the true scores of records spread: accuracies are for such a one.
         assumptions: what was taken for granted of the records.
         caution: on which side the widths err where records are otherwise.
+        ranges: at every epsilon the ends between which the width of each column is expected, where its distribution is
+            not declared; empty where there is a figure for every column.
         others: what is expected of other samplers.
         answer: of a question the other way round, in words; `sought` is what was asked for, by name.
     """
@@ -65,6 +67,7 @@ class Forecast:
     difference_widths_without_privacy: tuple[float, ...] = ()
     difference_widths: tuple[tuple[float, ...], ...] = ()
     difference_effects: tuple[tuple[float | None, ...], ...] = ()
+    ranges: tuple[tuple[tuple[float, float], ...], ...] = ()
     others: str = OTHERS
     answer: str | None = None
     sought: dict[str, float] | None = None

@@ -21,7 +21,9 @@ def draw(found: Any, marked: Sequence[float] = ()) -> Any:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     epsilons = np.array(found.epsilons)
-    told = [not name.startswith(tuple(f"{each}=" for each in found.differences)) for name in found.columns]
+    apart = tuple(f"{each}=" for each in found.differences)
+    told = [not (apart and name.startswith(apart)) for name in found.columns]
+    told = np.array(told) & np.all(np.array(found.widths) > 0, axis=0)  # reference levels have no interval
     widths = np.concatenate(
         [np.array(found.widths)[:, told], np.reshape(found.difference_widths, (len(epsilons), -1))], 1
     )

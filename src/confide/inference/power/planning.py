@@ -17,6 +17,7 @@ from confide.inference.power.figures import WIDTH, best_accuracy, figures, signa
 from confide.inference.power.forecast import Forecast
 from confide.inference.power.guesses import Belief
 from confide.inference.power.questions import Question, check_epsilons, expect
+from confide.inference.power.regression_widths import ExpectedRegression
 from confide.inference.power.seeking import Seeker
 from confide.inference.power.strength import mu_of
 from confide.inference.power.widths import Expected
@@ -155,7 +156,11 @@ def usual_delta(n: float) -> float:
 
 
 def _forecast(
-    question: Question, expected: Expected, n: int, epsilons: tuple[float, ...], delta: float | None
+    question: Question,
+    expected: Expected | ExpectedRegression,
+    n: int,
+    epsilons: tuple[float, ...],
+    delta: float | None,
 ) -> Forecast:
     setting, chosen = expected.setting, usual_delta(n) if delta is None else delta
     warn_of_large_delta(chosen, n)
@@ -183,8 +188,9 @@ def _forecast(
         accuracy_without_privacy=free.accuracy,
         best_accuracy=best_accuracy(expected) if labels else None,
         signal=signal(expected),
-        assumptions=setting.guess.said,
-        differences=tuple(name for name, _ in setting.guess.levels) if setting.outcomes.classes == 1 else (),
+        assumptions=setting.guess.said if isinstance(expected, Expected) else expected.table.assumptions,
+        differences=_differences(expected),
+        ranges=() if isinstance(expected, Expected) else tuple(expected.ranges(each.widths) for each in found),
         difference_widths_without_privacy=tuple(map(float, free.difference_widths)),
         difference_widths=tuple(tuple(map(float, each.difference_widths)) for each in found),
         difference_effects=tuple(tuple(_finite(effect) for effect in each.difference_effects) for each in found),
@@ -192,12 +198,26 @@ def _forecast(
     )
 
 
+def _differences(expected: Expected | ExpectedRegression) -> tuple[str, ...]:
+    """Categories that have a line for what two levels differ by. In a regression each level has one itself."""
+    if not isinstance(expected, Expected) or expected.setting.outcomes.classes > 1:
+        return ()
+    return tuple(name for name, _ in expected.setting.guess.levels)
+
+
 def _finite(effect: float) -> float | None:
     return float(effect) if math.isfinite(effect) else None
 
 
-def _caution(question: Question, expected: Expected, n: int, mu: float) -> str:
+def _caution(question: Question, expected: Expected | ExpectedRegression, n: int, mu: float) -> str:
     """By how much intervals are wider where records are not as they were guessed."""
+    if not isinstance(expected, Expected):
+        if expected.table.declared.all():
+            return "Where columns are correlated, intervals are wider than these: give correlation if it is known."
+        return (
+            "Widths are given as a range for columns whose distribution is not declared. Declare typical = [low, high] "
+            "for numbers and shares for booleans and categories in the schema to get one figure."
+        )
     said = "Where columns are correlated, or values lie close together within their bounds, intervals are wider"
     if question.belief() != Belief():
         return f"{said} than with what was taken for granted here if there is more of either."

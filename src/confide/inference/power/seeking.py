@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from confide.inference.power.figures import WIDTH, figures
+from confide.inference.power.regression_widths import ExpectedRegression
 from confide.inference.power.strength import mu_of
 from confide.inference.power.widths import Expected
 from confide.validation import Refused
@@ -20,7 +21,7 @@ LIKELY = 1.0  # an epsilon by which numbers of people are told where no epsilon 
 class Seeker:
     """Of the median width of what data tell by themselves, or of one column's."""
 
-    expected: Expected
+    expected: Expected | ExpectedRegression
     width: float
     column: str | None
     delta: float | None

@@ -23,7 +23,7 @@ import numpy as np
 
 from confide.inference.regression.design import COLUMN_STAGES, Design
 from confide.mechanism.query_grid import round_scale
-from confide.mechanism.record_sums import SumQuery
+from confide.mechanism.sum_queries import SumQuery
 
 BINARY = 0.6  # what booleans and levels are multiplied by
 FIRST_TAIL = 4.0  # spreads

@@ -91,6 +91,4 @@ def noise_multipliers(
 ) -> dict[str, float]:
     """Standard deviations of the noise over the bound of a record. `change` is how far a vector within a bound of 1 can
     move between neighbours, `matrix_change` the same of a matrix."""
-    return {
-        each.name: (matrix_change if each.is_matrix else change) / (mu * math.sqrt(each.share)) for each in shares
-    }
+    return {each.name: (matrix_change if each.is_matrix else change) / (mu * math.sqrt(each.share)) for each in shares}

@@ -106,7 +106,9 @@ class CountTables:
     def read(self, table: np.ndarray, eta: np.ndarray, cut: np.ndarray) -> np.ndarray:
         """By linear interpolation in both."""
         x = np.clip((eta - self.etas[0]) / (self.etas[1] - self.etas[0]), 0, len(self.etas) - 1.000001)
-        z = np.clip((np.log(cut) - self.log_cuts[0]) / (self.log_cuts[1] - self.log_cuts[0]), 0, len(self.log_cuts) - 1.000001)
+        z = np.clip(
+            (np.log(cut) - self.log_cuts[0]) / (self.log_cuts[1] - self.log_cuts[0]), 0, len(self.log_cuts) - 1.000001
+        )
         i, h = x.astype(np.int64), z.astype(np.int64)
         fx, fz = x - i, z - h
         low = (1 - fx) * table[h, i] + fx * table[h, i + 1]

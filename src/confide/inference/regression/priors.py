@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -56,3 +58,10 @@ class RawPrior:
         start = np.append(np.zeros(d - 1), unit * offset + (location.outcome_center if linear else 0.0))
         precision = change.T @ np.linalg.solve(covariance, change)
         return Prior(-np.linalg.solve(change, start), (precision + precision.T) / 2)
+
+
+def prior_from_json(stored: Mapping[str, Any]) -> StandardisedPrior | RawPrior:
+    """The prior behind what a release stores of it."""
+    if stored["kind"] == "standardised":
+        return StandardisedPrior(stored["slope"], stored["intercept"])
+    return RawPrior(stored["scale"], stored["intercept"])

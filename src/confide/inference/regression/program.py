@@ -35,7 +35,7 @@ from confide.inference.regression.queries import (
     VarianceQuery,
 )
 from confide.mechanism import query_grid
-from confide.mechanism.record_sums import SumQuery
+from confide.mechanism.sum_queries import SumQuery
 
 EARLY = 8  # steps during which cuts follow what is learnt of the scale
 MISFIT, CURVATURE = 0.15, 0.15  # of slopes at midpoints: relative error, and its growth with distance

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from confide.inference.regression.outcomes import Counts, Numbers, Outcomes
-from confide.mechanism.record_sums import SumQuery
+from confide.mechanism.sum_queries import SumQuery
 
 SCALE_REACH = 4.0  # residual scales at which |residual| is cut where the scale is learnt
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from confide.inference.summaries.linear import LinearScoringSummary, MomentsSummary
 from confide.inference.summaries.noise_aware import NoiseAwareSummary
+from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.summaries.releases import ObjectiveSummary, OutputSummary, StatisticsSummary, VotesSummary
 from confide.inference.summaries.runs import (
     OptimiserSummary,
@@ -36,5 +37,5 @@ def from_json(plan: Mapping[str, Any]) -> Summary:
     own = NAMED.get(plan.get("sampler", ""))
     kinds: tuple[type[Summary], ...] = BY_STEPS if own is None else (own,)
     if own is ScoringSummary:
-        kinds = (LinearScoringSummary, own)
+        kinds = (RegressionSummary, LinearScoringSummary, own)
     return next((kind for kind in kinds if kind.needs() <= set(plan)), Summary).of(plan)

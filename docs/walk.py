@@ -37,7 +37,7 @@ APART = ("validation", "privacy")  # floors where no row comes
 STAGES = (("data",), ("models",), ("mechanism", "samplers", "inference"), ("audits", "experiments", "app"))
 STAGE = {floor: stage for stage, floors in enumerate(STAGES) for floor in floors}
 LONGEST = 20  # modules on a row's way
-WIDEST = 6  # files of one noisy gradient
+WIDEST = 7  # files of one noisy gradient
 STEP = ("inference.loop", "_advance")  # the function that is traced
 TABLE = "age,smoker,ill\n" + "".join(
     f"{age},{smoker},{ill}\n"

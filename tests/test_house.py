@@ -122,6 +122,8 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "inference.exact.targets": "a density, and the frame that its chains move in, are read together",
     "inference.loop": TOGETHER,
     "inference.settling": "a rule is read in one place, with the words in which it is told",
+    "mechanism.clipping.clipped_sum()": "what a sum is made of, each of it independent of the others",
+    "models.programs": "a program is traced, named and checked by one list of what JAX has",
     "mechanism.clipping": "how a record is shortened, by its own length or by weights, is one way to read",
     "models.families": "all families in one place, so that they can be compared",
     "privacy.planning.plan()": "what `confide.plan` takes for a run by steps",

@@ -101,7 +101,7 @@ def test_the_scale_and_the_information_are_those_of_the_records(monkeypatch):
     draw = noise.draw_units
     monkeypatch.setattr(noise, "draw_units", lambda *given, **more: 0 * draw(*given, **more))
     one, other = (fitted("linear", canaries=canaries).release for canaries in (None, 200))
-    assert (one.norm, one.clip) == (other.norm, other.clip)
+    assert (one.frame.norm, one.frame.clip) == (other.frame.norm, other.frame.clip)
     assert np.array_equal(one.first_information, other.first_information)
     np.testing.assert_allclose(one.sums[0], other.sums[0], rtol=0.01, atol=0.02)  # of 400 rows and fewer in single
 

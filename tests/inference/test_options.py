@@ -15,7 +15,7 @@ from confide.app.runs.options import Request
 from confide.inference import options
 from confide.inference.options import Fit, Options, RunSettings, Settings, names
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "version2"
+GOLDEN = Path(__file__).parents[1] / "golden" / "version3"
 POSITIONAL = ["model", "data", "budget", "sampler", "steps", "batch_size", "clip", "chains", "key", "ledger"]
 
 

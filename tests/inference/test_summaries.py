@@ -63,7 +63,7 @@ def test_a_plan_that_no_run_wrote_says_nothing():
 
 
 def test_what_a_sampler_tells_of_itself_is_kept():
-    plan = stored(GOLDEN / "version2" / "runs" / "sgfs" / "plan.json")
+    plan = stored(GOLDEN / "version3" / "runs" / "sgfs" / "plan.json")
     assert summaries.from_json(plan | {"made_up": 3}).more["made_up"] == 3
     assert summaries.from_json(plan).more["fisher_noise"] == plan["fisher_noise"]
 

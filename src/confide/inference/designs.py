@@ -61,7 +61,7 @@ def geometry(here: Frame, noisy: np.ndarray, deviation: float, root: np.ndarray 
     variance = (deviation / unit) ** 2
     shrunk = _shrink(here, noisy / unit, variance)
     values, vectors = moments.floor_eigenvalues(shrunk.second, FLOOR)
-    raised = values + math.sqrt(float(np.max(np.sum(shrunk.variances, axis=1))))
+    raised = values + math.sqrt(max(0.0, float(np.max(np.sum(shrunk.variances, axis=1)))))
     rounding = query_grid.round_root(
         moments.rebuild(here.norm / here.clip / np.sqrt(raised * np.sum(values / raised)), vectors)
     )

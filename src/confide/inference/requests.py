@@ -62,7 +62,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Feature):
-        return value._asdict()
+        return {name: _plain(part) for name, part in value._asdict().items()}
     if isinstance(value, dict):
         return value
     if isinstance(value, (tuple, list)):

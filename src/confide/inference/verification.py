@@ -160,7 +160,7 @@ def _check_plan(posterior: Posterior, guarantee: Guarantee) -> Planned | None:
         summary = stochastic.describe_run(summary, plan.job, None)
     expected = summary.to_json()
     if posterior.release is not None:
-        expected |= posterior.release.describe(expected.get("scale"))
+        expected |= posterior.release.describe(expected.get("scale", {}))
     expected |= {"budget": stored.get("budget"), "epsilon": pricing.verify(guarantee)}
     own = {"plan": expected, "event": plan.event.to_json(), "released": plan.released}
     skipped = (*BOOKKEEPING, *LATER, *UNSTORED, "individual", *(name for name in SCHEMA if "target" in stored))

@@ -1,25 +1,25 @@
-r"""Noisy sums over records, each record's contribution cut to a bound: the only place where a regression run sees records.
+r"""Noisy sums over records, where what a record contributes is cut to a bound. Nothing else sees the records of a run.
 
-Two kinds of queries exist. A **vector query** sums one vector per record, of Euclidean norm at most `bound`. A **matrix
-query** sums one outer product h h^T per record, with ||h||^2 at most `bound`, so that the matrix has Frobenius norm at
-most `bound`. What a record contributes is computed by the query in double precision and then cut to the bound by its own
-length. The guarantee rests on this cut alone, and not on what the query computes.
+Two kinds of queries exist. A **vector query** sums one vector per record, of Euclidean norm at most `bound`. A
+**matrix query** sums one outer product h h^T per record, with ||h||^2 at most `bound`, so that the matrix has
+Frobenius norm at most `bound`. What a record contributes is computed by the query in double precision and then cut to
+the bound by its own length. The guarantee rests on this cut alone, and not on what the query computes.
 
 Independent Gaussian noise of standard deviation `deviation` is added to every coordinate of a vector. A matrix gets
-symmetric noise of this standard deviation on its diagonal and of 1/sqrt(2) as much beside it: its upper triangle, with
-the entries beside the diagonal multiplied by sqrt(2), is a vector whose norm is the Frobenius norm.
+symmetric noise of this standard deviation on its diagonal and of 1/sqrt(2) as much beside it: its upper triangle,
+with the entries beside the diagonal multiplied by sqrt(2), is a vector whose norm is the Frobenius norm.
 
 **Places.** Rows are processed in chunks of places. An absent record has a row of zeros in its place, and its
-contribution is set to zero after it was computed. So what a record contributes depends on its row, its place and public
-numbers, and never on whether other records are present.
+contribution is set to zero after it was computed. So what a record contributes depends on its row, its place and
+public numbers, and never on whether other records are present.
 
 **Rounding.** A cut vector of d numbers exceeds its bound by less than (d + 10) 2^-52 of it; `SLACK` is taken off the
-bound. Contributions to vector queries are rounded one record at a time to the grid of the noise and summed as integers.
-The vectors h of matrix queries are rounded to multiples of 2^-20 of their largest length, which lengthens them by at
-most sqrt(d) 2^-21 of it; `room_for_rounding` is taken off. They are then integers, and so are sums of their products
-over a chunk, below 1024 times 2^40 = 2^50, which double precision represents exactly. The matrix of a chunk is rounded
-once to the grid of the noise, and chunks are added as integers. So a sum does not depend on the order of chunks, and
-sums over shards of complete chunks add up to the sum over all records.
+bound. Contributions to vector queries are rounded one record at a time to the grid of the noise and summed as
+integers. The vectors h of matrix queries are rounded to multiples of 2^-20 of their largest length, which lengthens
+them by at most sqrt(d) 2^-21 of it; `room_for_rounding` is taken off. They are then integers, and so are sums of
+their products over a chunk, below 1024 times 2^40 = 2^50, which double precision represents exactly. The matrix of a
+chunk is rounded once to the grid of the noise, and chunks are added as integers. So a sum does not depend on the
+order of chunks, and sums over shards of complete chunks add up to the sum over all records.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class Request(RunSettings):
     prior_scale: float | None = field(
         default=None,
         metadata=words(
-            command="Standard deviation of every coefficient a priori: of standardised columns 2.5 by default, of encoded "
-            "ones 1, less for one private draw."
+            command="Standard deviation of every coefficient a priori: of standardised columns 2.5 by default, of "
+            "encoded ones 1, less for one private draw."
         ),
     )
     prior: str | None = field(

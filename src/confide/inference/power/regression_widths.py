@@ -1,4 +1,4 @@
-"""Forecasts of a regression on a table: the run itself, simulated on guessed rows (`inference.regression.expectation`)."""
+"""Forecasts of a regression on a table: the run itself on guessed rows (`inference.regression.expectation`)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ the run. What it concludes has the widths that a real run would have if its reco
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from confide.inference.regression import draws, program
@@ -26,13 +28,16 @@ def simulate_run(
     *,
     change: float = 1.0,
     matrix_change: float = 1.0,
+    watch: Callable[[str, SumQuery], None] | None = None,
 ) -> Result:
-    """A run on rows that each stand for `design.number` / len(rows) records."""
+    """A run on rows that each stand for `design.number` / len(rows) records; `watch` is called with every query."""
     weight = design.number / len(rows)
     mu = min(mu, NO_PRIVACY)
     multipliers = noise_multipliers(divide(design), mu, change=change, matrix_change=matrix_change)
 
     def ask(name: str, query: SumQuery) -> np.ndarray:
+        if watch is not None:
+            watch(name, query)
         longest = np.sqrt(query.bound) if query.is_matrix else query.bound
         vectors = cut_lengths(query.vectors(rows, outcomes), float(longest))
         if not query.is_matrix:

@@ -191,7 +191,7 @@ class RegressionJob:
 
     def make_release(self, arrays: list[np.ndarray]) -> RegressionRelease:
         """From the arrays of a state."""
-        answers = Answers(*arrays)
+        answers = Answers(arrays[0], arrays[1], arrays[2])
         names = [share.name for share in divide(self.design)]
         return RegressionRelease(
             family=self.family,

@@ -15,9 +15,9 @@ from confide import validation
 from confide.data.features import Feature
 from confide.inference.options import Options
 from confide.inference.plans.plan import Plan
+from confide.inference.regression.declared import ENGINES, make_design
 from confide.inference.regression.design import Share, divide
 from confide.inference.regression.job import TAIL_BINS, RegressionJob
-from confide.inference.regression.declared import ENGINES, make_design
 from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.summaries.runs import RunSummary
 from confide.mechanism import grid, noise, query_grid

@@ -64,8 +64,8 @@ class RegressionSummary(RunSummary):
     def remarks(self) -> list[str]:
         return [
             *([self.count_sentence()] if self.counted else []),
-            f"The intervals are about {ESTIMANDS.get(self.model, 'the coefficients')}. Their variance is estimated from "
-            "the records, with noise, and not taken from the model.",
+            f"The intervals are about {ESTIMANDS.get(self.model, 'the coefficients')}. Their variance is estimated "
+            "from the records, with noise, and not taken from the model.",
             f"The budget was spent on {self.steps} noisy sums. The draws are independent draws of the posterior given "
             "these sums, so that intervals include the privacy noise.",
             "Approximations: the posterior is normal given the slope of the scores, and how that slope changes with "

@@ -517,7 +517,7 @@ def test_so_is_one_that_was_stopped_before_its_scale_was_bought(tmp_path):
         raise Stopped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScaleRelease, "release", stop)
+        patch.setattr(ScaleRelease, "ask", stop)
         with pytest.raises(Stopped):
             go(path, key=9, ledger=ledger)
     assert len(ledger.history("patients")) == 1
@@ -556,13 +556,13 @@ def test_scores_are_weighted_whatever_else_is_asked_for(other):
 
 
 def test_canaries_have_no_part_in_the_scale(monkeypatch):
-    seen, release = [], ScaleRelease.release
+    seen, ask = [], ScaleRelease.ask
 
     def look(self, records, source):
         seen.append((int(np.sum(records.present)), len(records.present), len(records.arrays[0])))
-        return release(self, records, source)
+        return ask(self, records, source)
 
-    monkeypatch.setattr(ScaleRelease, "release", look)
+    monkeypatch.setattr(ScaleRelease, "ask", look)
     budget = confide.Budget(epsilon=2.0, delta=1e-5)
     found = confide.fit(
         built("logistic"), LOGISTIC, budget, confide.sgld(), steps=50, canaries=40, key=2, verbose=False

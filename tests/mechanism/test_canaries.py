@@ -317,7 +317,7 @@ def test_canaries_are_kept_with_the_posterior(tmp_path):
     others, times = fitted(steps=100).plan, {"step_size", "last_step_size", "diffusion_time"}
     assert posterior.plan["canaries"] == 50
     found = {name for name in {**others, **posterior.plan} if others.get(name) != posterior.plan.get(name)}
-    assert found <= {"canaries", "epsilon", "scale", "clip", "row_bound", "lag_one", *times}
+    assert found <= {"canaries", "request", "epsilon", "scale", "clip", "row_bound", "lag_one", *times}
     assert (posterior.plan["records"], posterior.plan["parameters"]) == (N, D + 1)  # of people, canaries apart
     assert posterior.draws["weights"].shape[2:] == (D,)
     assert fitted(steps=100).canaries is None

@@ -265,7 +265,7 @@ def test_the_run_follows_what_was_found(monkeypatch):
     """Clip, step sizes, and the norm from which on rows count less, are functions of the released scale alone."""
     plans = []
     for found in (scale.Scale(2.0, 3.0), scale.Scale(2.0, 3.0), scale.Scale(4.0, 3.0)):
-        monkeypatch.setattr(ScaleRelease, "release", lambda self, records, source, found=found: found)
+        monkeypatch.setattr(ScaleRelease, "read", lambda self, answers, number, found=found: found)
         rows = X * np.float32(1 + len(plans))  # other records
         plans.append(fitted(data=(rows, COUNTS)).plan)
     sized = [{name: plan[name] for name in ("clip", "step_size", "row_bound", "information")} for plan in plans]

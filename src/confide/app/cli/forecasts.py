@@ -41,8 +41,8 @@ def answer(asked: dict[str, Any], picture: Path | None, as_json: bool, beside: t
 
 
 def _explain_model(found: Forecast, asked: dict[str, Any]) -> str:
-    from confide.app.runs.choices import explain_word
     from confide.data import schema
+    from confide.data.model_words import explain_word
 
     described = schema.load(asked["schema"]).with_target(asked["target"])
     return explain_word(found.model, described.column(described.target), asked["model"] is not None)

@@ -153,7 +153,7 @@ def gather(
         groups=groups,
         noise_scale=effects.noise_scale(posterior, schema),
         simulated=_simulated(plan, rehearsal),
-        bought=bought.describe(plan, guarantee, schema),
+        bought=bought.describe(posterior, guarantee, schema),
         settled=judged.settled,
         reasons=list(judged.reasons),
         what=judged.draws,

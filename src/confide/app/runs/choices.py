@@ -11,6 +11,7 @@ from confide import models, samplers, validation
 from confide.app.runs.options import Request
 from confide.data import features
 from confide.data.image_schema import Pictures
+from confide.data.model_words import explain_word
 from confide.data.schema import Column, Schema
 from confide.inference import plans
 from confide.inference.regression import plan as regression
@@ -73,25 +74,6 @@ def explain_model(described: Schema | Pictures, request: Request) -> str:
         given = "--model names it" if request.model else "it is the usual model"
         return f"{word}: {given} of {'images' if len(described.shape) == 3 else 'rows of numbers'} with classes"
     return explain_word(word, described.column(described.target), request.model is not None)
-
-
-def explain_word(word: str, target: Column, given: bool) -> str:
-    """The same for a table's target. A schema that calls a 0/1 column numeric is taken at its word, which this shows.
-
-    >>> explain_word("linear", Column(name="relapse", kind="numeric", low=0.0, high=1.5), False)
-    'linear: the schema calls `relapse` numeric; boolean would be logistic'
-    """
-    calls = f"the schema calls `{target.name}` {target.kind}"
-    if target.labels:
-        listed = " or ".join(target.labels) if len(target.labels) == 2 else f"{len(target.labels)} labels"
-        calls += f" ({listed})"
-    if given:
-        return f"{word}: --model names it; {calls}"
-    if target.labels:
-        return f"{word}: {calls}"
-    ends = [float(target.low or 0), float(target.high or 0)]
-    counts = all(end >= 0 and end.is_integer() for end in ends) and ends[1] > 1
-    return f"{word}: {calls}; boolean would be {_usual(2)}{', and counts have --model poisson' if counts else ''}"
 
 
 def word_for_images(shape: tuple[int, ...], classes: int, request: Request) -> str:

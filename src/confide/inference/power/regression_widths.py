@@ -20,7 +20,7 @@ from confide.inference.regression.declared import ENGINES, make_design
 from confide.inference.regression.priors import StandardisedPrior
 from confide.privacy.events.individual import CHANGE
 
-RUNS = 2  # simulated runs, whose variances are averaged
+RUNS = 1  # simulated runs, whose variances are averaged
 
 
 @dataclass
@@ -33,7 +33,9 @@ class ExpectedRegression:
     prior: StandardisedPrior
     results: dict[tuple[float, float], np.ndarray] = field(default_factory=dict)
 
-    linear = False
+    @property
+    def linear(self) -> bool:
+        return self.engine == "linear"
 
     @property
     def engine(self) -> str:

@@ -18,7 +18,7 @@ from confide.data.features import features_of
 from confide.data.schema import Column, Schema
 from confide.inference.power.guesses import MISSING_SHARE, SEED, Belief
 
-ROWS = 2048
+ROWS = 1024
 SPREAD = 0.25  # of half a range, as the engine takes it before it looks
 TRUE_SHARE = 0.2  # of booleans, and of positive outcomes
 RANGE = 2.0

@@ -77,7 +77,7 @@ def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray) ->
     second[:d, d] = second[d, :d] = means
     second[d, d] = constant
     total = 2 * beside_error * d * (d - 1) / 2 + size_error * d + 2 * mean_error * d + variance
-    return Moments(second, float(np.sqrt(total / ((d + 1) * (d + 2) / 2))))
+    return Moments(second, float(np.sqrt(max(total, 0.0) / ((d + 1) * (d + 2) / 2))))
 
 
 class NormalRows(NamedTuple):

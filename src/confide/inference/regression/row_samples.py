@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
+from confide.inference.regression import draws
+from confide.inference.regression.outcomes import Counts, Numbers
 from confide.inference.regression.program import Result
 
 LEAST_RATE = 1e-4
@@ -53,3 +55,19 @@ def _levels(rates: np.ndarray, latent: np.ndarray) -> np.ndarray:
     chances = shares / shares.sum()
     largest = np.argmax(np.log(chances) - np.log(-np.log(np.clip(special.ndtr(latent), 1e-12, 1 - 1e-12))), axis=1)
     return np.eye(len(rates))[largest]
+
+
+def sample_outcomes(result: Result, rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Outcomes of rows at the posterior mean of the coefficients, with the residual scale or dispersion of the run."""
+    position = draws.normal_posterior(result).mean[None]
+    coefficients = draws.to_coefficients(result, position + result.shift)[0]
+    predictor = rows @ coefficients[:-1] + coefficients[-1]
+    family = result.family
+    if isinstance(family, Numbers):
+        scale = family.scale * result.frame.location.outcome_spread
+        return predictor + scale * generator.standard_normal(len(rows))
+    if isinstance(family, Counts):
+        mean = np.exp(np.clip(predictor, -20, np.log(family.furthest)))
+        size = 1 / family.dispersion
+        return np.minimum(generator.negative_binomial(size, size / (size + mean)), family.furthest).astype(float)
+    return (generator.random(len(rows)) < special.expit(predictor)).astype(float)

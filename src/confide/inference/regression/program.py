@@ -39,6 +39,8 @@ from confide.mechanism.record_sums import SumQuery
 
 EARLY = 8  # steps during which cuts follow what is learnt of the scale
 MISFIT, CURVATURE = 0.15, 0.15  # of slopes at midpoints: relative error, and its growth with distance
+WORKING_SPREADS = np.geomspace(0.05, 8, 14)  # of the linear predictor
+WORKING_INTERCEPT = 5.0
 FLOOR = 0.35  # of eigenvalues of the second moments, over what the noise leaves open
 
 
@@ -295,6 +297,36 @@ class Program:
         precision = (precision + precision.T) / 2
         return np.linalg.solve(precision, right), precision
 
+    def _aim(
+        self, slope: np.ndarray, spread: np.ndarray, position: np.ndarray, mean_score: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where the next query is asked: the posterior mean under a prior that learns how far the linear predictor
+        spreads. Noise in many coefficients would otherwise take positions far out, where slopes are others."""
+        d = len(slope)
+        weighted = np.linalg.solve(spread, slope)
+        information = slope @ weighted
+        information = (information + information.T) / 2
+        right = weighted.T @ (slope @ position + mean_score)
+        intercept = np.linalg.solve(self.frame.whiten, np.eye(d)[-1])
+        free = WORKING_INTERCEPT**2 * np.outer(intercept, intercept)
+        found, logs = [], []
+        for spread_of_eta in WORKING_SPREADS:
+            prior = np.linalg.inv(spread_of_eta**2 / d * np.eye(d) + free) + self.prior.precision
+            precision = information + prior
+            start = right + self.prior.precision @ self.prior.mean
+            mean = np.linalg.solve(precision, start)
+            log = 0.5 * (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1] + mean @ start)
+            logs.append(log - 0.5 * (math.log(spread_of_eta / 0.7) / 1.2) ** 2)
+            found.append((mean, precision))
+        chances = np.exp(np.array(logs) - max(logs))
+        chances /= chances.sum()
+        target = sum(chance * mean for chance, (mean, _) in zip(chances, found, strict=True))
+        covariance = sum(
+            chance * (np.linalg.inv(precision) + np.outer(mean - target, mean - target))
+            for chance, (mean, precision) in zip(chances, found, strict=True)
+        )
+        return target, np.linalg.inv(covariance)
+
     # Queries.
 
     def _ask_matrix(self, kind: type, name: str, state: State, bound: float) -> tuple[np.ndarray, float]:
@@ -331,7 +363,7 @@ class Program:
         self._judge_last_move(state)
         mean_score, noise = self._refer(state.position, state)
         slope, ratio = self._slope(state.position, state)
-        target, precision = self._posterior(slope, ratio * slope + noise * np.eye(d), state.position, mean_score)
+        target, precision = self._aim(slope, ratio * slope + noise * np.eye(d), state.position, mean_score)
         move = target - state.position
         far = math.sqrt(max(float(move @ np.linalg.solve(state.covariance, move)), 0.0))
         share = min(1.0, state.radius / max(float(np.linalg.norm(move)), 1e-9), (math.sqrt(d) + 3) / max(far, 1e-9))
@@ -396,11 +428,10 @@ class Program:
         """One Kalman step for the log of the dispersion."""
         log_dispersion, variance = state.scales[-1] if state.scales else (math.log(0.5), 1.5**2)
         at = self._with_predictor(family, before)
-        terms = at.terms(at.nodes(), self.frame.norm, state.cut.clip)
-        raised = at.with_dispersion(1.1 * family.dispersion).terms(at.nodes(), self.frame.norm, state.cut.clip)
-        change = (raised.variance - terms.variance) / terms.largest**2 / math.log(1.1)
+        squares = at.expected_squares(at.nodes())
+        change = (at.with_dispersion(1.1 * family.dispersion).expected_squares(at.nodes()) - squares) / math.log(1.1)
         slope = max(self.number * float(WEIGHTS @ change), 1e-3 * self.number)
-        total = noise**2 + 0.3 * self.number * float(WEIGHTS @ (terms.variance / terms.largest**2))
+        total = noise**2 + 0.3 * self.number * float(WEIGHTS @ squares)
         gain = variance * slope / (variance * slope**2 + total)
         log_dispersion += float(np.clip(gain * number, -0.7, 0.7))
         log_dispersion = float(np.clip(log_dispersion, math.log(0.02), math.log(6.0)))
@@ -466,8 +497,8 @@ class Program:
         terms = family.terms(eta, frame.norm, state.cut.clip)
         wide = np.minimum(family.furthest, 2 * terms.cut)
         weights = np.minimum(1.0, bound / np.maximum(wide - terms.cut, 1e-9))
-        expected = family.tables.read(family.tables.means, eta, wide) - family.tables.read(
-            family.tables.means, eta, terms.cut
+        expected = family.tables.read(family.tables.beyond, eta, terms.cut) - family.tables.read(
+            family.tables.beyond, eta, wide
         )
         unit = max(self.number * float(WEIGHTS @ (weights * np.maximum(expected, 0.0))), 1e-3 * self.number)
         prior = 1.5**2

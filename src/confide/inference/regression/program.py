@@ -181,8 +181,9 @@ def _frame(
     second = found.second * np.outer(stretch, stretch)
     least = min(0.3, max(0.01, FLOOR * found.error * math.sqrt(d)))
     values, vectors = moments.eigen(second + np.diag(1 - stretch**2))
-    values = np.maximum(values, least)
-    whiten = (vectors * values**-0.5) @ vectors.T
+    whiten = (vectors * np.maximum(values, least) ** -0.5) @ vectors.T
+    # Directions in which no spread stands out of the noise are not taken to be as wide as the floor.
+    values = np.maximum(values, 0.3 * least)
     second = moments.floor_eigenvalues((vectors * values) @ vectors.T - 0.999 * np.diag(1 - stretch**2), 0.3 * least)
     standardise = _on_grid((affine * stretch) @ whiten)
     furthest = 3 * math.sqrt(d)
@@ -235,7 +236,7 @@ class Program:
         state = State(family, self._cut(family), np.zeros(d), np.linalg.inv(self.prior.precision))
         for step in range(STEPS):
             if step == STEPS // 2:
-                slope = self._ask_slope("middle slope", state, max(0.3, self.frame.moment_error))
+                slope = self._ask_slope("middle slope", state)
                 state.relative = self._relative(slope.matrix, state)
             self._step(step, state)
         return self._finish(state, number_error)
@@ -346,10 +347,10 @@ class Program:
             "outcome_spread": location.outcome_spread if numbers else 1.0,
         }
 
-    def _ask_slope(self, name: str, state: State, misfit: float) -> MatrixPosterior:
+    def _ask_slope(self, name: str, state: State) -> MatrixPosterior:
         noisy, deviation = self._ask_matrix(SlopeQuery, name, state, state.cut.slope_bound)
         guess, _ = self._slope(state.position, state)
-        return moments.fit_matrix(noisy, deviation, guess, misfit)
+        return moments.fit_matrix(noisy, deviation, guess)
 
     def _step(self, step: int, state: State) -> None:
         multiplier, clip = self.multipliers[f"scores {step}"], state.cut.clip
@@ -443,13 +444,12 @@ class Program:
             state.cut = self._cut(state.family)
 
     def _finish(self, state: State, number_error: float) -> Result:
-        before = 0.15 if state.relative is None else 0.2
-        slope = self._ask_slope("slope", state, before)
+        slope = self._ask_slope("slope", state)
         state.relative = self._relative(slope.matrix, state)
         expected, variance = self._expected(state.position, state)
         ratio = float(np.trace(variance) / np.trace(expected))
         noisy, deviation = self._ask_matrix(VarianceQuery, "variance", state, state.cut.clip**2)
-        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix, 0.5, factor_spread=1.0)
+        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix)
         mean_score, noise = self._refer(state.position, state)
         shift, covariance = self._ask_outcome_tail(state)
         return Result(

@@ -38,7 +38,8 @@ from confide.mechanism import query_grid
 from confide.mechanism.record_sums import SumQuery
 
 EARLY = 8  # steps during which cuts follow what is learnt of the scale
-MISFIT, CURVATURE = 0.15, 0.15  # of slopes at midpoints: relative error, and its growth with distance
+MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, before it was released and at the least
+CURVATURE = 0.3  # relative error of the slope at midpoints, per unit of distance
 WORKING_SPREADS = np.geomspace(0.05, 8, 14)  # of the linear predictor
 WORKING_INTERCEPT = 5.0
 FLOOR = 0.35  # of eigenvalues of the second moments, over what the noise leaves open
@@ -89,6 +90,7 @@ class State:
     covariance: np.ndarray
     radius: float = 1.0
     relative: np.ndarray | None = None  # slope over the expected one, between roots of the latter
+    released: MatrixPosterior | None = None  # the last slope
     answers: list[Answer] = field(default_factory=list)
     scales: list[tuple[float, float]] = field(default_factory=list)  # log of the scale or dispersion, and its variance
 
@@ -237,7 +239,7 @@ class Program:
         for step in range(STEPS):
             if step == STEPS // 2:
                 slope = self._ask_slope("middle slope", state)
-                state.relative = self._relative(slope.matrix, state)
+                state.relative, state.released = self._relative(slope.matrix, state), slope
             self._step(step, state)
         return self._finish(state, number_error)
 
@@ -274,19 +276,31 @@ class Program:
         """The weighted mean of all answers, each carried to the position by the slope at the midpoint, and its
         variance. An answer from far away counts less."""
         slope, _ = self._slope(position, state)
-        level = float(np.trace(slope)) / len(slope)
-        total, weights = np.zeros(len(position)), 0.0
+        d = len(position)
+        level = float(np.trace(slope)) / d
+        total, weights = np.zeros(d), 0.0
         for answer in state.answers:
             away = position - answer.position
             square = float(away @ away)
-            curvature = 0.0 if isinstance(state.family, Numbers) else CURVATURE**2 * square
-            variance = answer.variance + level * float(away @ slope @ away) * (MISFIT**2 + curvature)
+            curvature = 0.0 if isinstance(state.family, Numbers) else CURVATURE**2 * square**2 / d
+            variance = answer.variance + self._misfit(away, slope, state) + level**2 * curvature
             carried = answer.sum
             if square > 1e-12:
                 carried = carried - self._slope((answer.position + position) / 2, state)[0] @ away
             total += carried / variance
             weights += 1 / variance
         return total / weights, 1 / weights
+
+    def _misfit(self, away: np.ndarray, slope: np.ndarray, state: State) -> float:
+        """The mean variance of a coordinate of slope error times `away`."""
+        d = len(away)
+        level = float(np.trace(slope)) / d
+        if state.released is None:
+            return level * float(away @ slope @ away) * MISFIT**2
+        squares = np.diag(np.square(away))
+        doubt = state.released.doubt(squares) + state.released.diagonal_doubt(squares)
+        scale = float(np.trace(slope) / np.trace(state.released.matrix))
+        return scale**2 * float(np.trace(doubt)) / d + (LEAST_MISFIT * level) ** 2 * float(away @ away)
 
     def _posterior(
         self, slope: np.ndarray, spread: np.ndarray, position: np.ndarray, mean_score: np.ndarray
@@ -445,7 +459,7 @@ class Program:
 
     def _finish(self, state: State, number_error: float) -> Result:
         slope = self._ask_slope("slope", state)
-        state.relative = self._relative(slope.matrix, state)
+        state.relative, state.released = self._relative(slope.matrix, state), slope
         expected, variance = self._expected(state.position, state)
         ratio = float(np.trace(variance) / np.trace(expected))
         noisy, deviation = self._ask_matrix(VarianceQuery, "variance", state, state.cut.clip**2)

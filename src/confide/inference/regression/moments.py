@@ -42,14 +42,22 @@ def shrink_entries(noisy: np.ndarray, variance: float) -> tuple[np.ndarray, floa
     return mean, float(np.mean(left)) if noisy.size else 0.0
 
 
+def pair_reach(rarity: np.ndarray) -> np.ndarray:
+    """How large the moments of two standardised columns can usually be.
+
+    The standardised column of a level that a share p of the records has is about 1/sqrt(p) there and near 0 elsewhere,
+    so that its moment with another column is sqrt(p) times the mean of that column over the level's records."""
+    return np.minimum(rarity[:, None], rarity)
+
+
 class Moments(NamedTuple):
     second: np.ndarray  # the constant comes last
     error: float  # standard deviation of what is left open of an entry
 
 
-def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray) -> Moments:
+def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray, rarity: np.ndarray) -> Moments:
     """From noisy second moments, with noise of this standard deviation on the diagonal and 1/sqrt(2) of it elsewhere.
-    `expected` holds what is known of entries beside the diagonal."""
+    `expected` holds what is known of entries beside the diagonal, and `rarity` how large they can be (`pair_reach`)."""
     d = len(noisy) - 1
     upper = np.triu_indices(d, 1)
     variance = deviation**2
@@ -57,7 +65,9 @@ def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray) ->
     diagonal = np.diag(noisy)[:d]
     level = float(np.clip((diagonal.sum() + 0.8 * variance * 4) / (d + variance * 4), 0.3, 1.5))
     sizes, size_error = shrink_entries(diagonal - level, variance)
-    beside, beside_error = shrink_entries((noisy[:d, :d] - expected)[upper], variance / 2)
+    reach = pair_reach(rarity[:d])[upper]
+    beside, left = fit_entries((noisy[:d, :d] - expected)[upper] / reach, variance / 2 / reach**2)
+    beside, beside_error = reach * beside, float(np.mean(reach**2 * left)) if left.size else 0.0
     means, mean_error = shrink_entries(noisy[:d, d], variance / 2)
     second = np.zeros_like(noisy)
     second[upper] = beside + expected[upper]
@@ -141,9 +151,9 @@ class MatrixPosterior(NamedTuple):
         return np.sqrt(RATIOS[places] / self.mean_ratios)
 
 
-def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray) -> MatrixPosterior:
+def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray, rarity: np.ndarray) -> MatrixPosterior:
     """The posterior of a matrix that was released with noise of this standard deviation on its diagonal and 1/sqrt(2) of
-    it elsewhere."""
+    it elsewhere. Entries beside the diagonal have a prior scale that follows from `rarity` (`pair_reach`)."""
     guess = (guess + guess.T) / 2
     usual = np.maximum(np.diag(guess), 3e-3 * np.mean(np.diag(guess)))
     level, level_error = _fit_level(np.diag(noisy), usual, deviation)
@@ -153,13 +163,13 @@ def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray) -> Matrix
     scale = level * np.outer(roots, roots)
     sizes = np.sqrt(level * usual * ratios)
     upper = np.triu_indices(len(usual), 1)
-    unit = np.outer(sizes, sizes)[upper]
-    away = (noisy - scale * guess)[upper] / unit
-    beside, variance = fit_entries(away, deviation**2 / 2 / unit**2)
+    unit, reach = np.outer(sizes, sizes)[upper], pair_reach(rarity)[upper]
+    away = (noisy - scale * guess)[upper] / (unit * reach)
+    beside, variance = fit_entries(away, deviation**2 / 2 / (unit * reach) ** 2)
     inner, variances = np.zeros_like(guess), np.zeros_like(guess)
-    inner[upper] = beside + (scale * guess)[upper] / unit
+    inner[upper] = reach * beside + (scale * guess)[upper] / unit
     inner = inner + inner.T + np.eye(len(usual))
-    variances[upper] = variance * unit**2
+    variances[upper] = variance * (unit * reach) ** 2
     matrix = sizes[:, None] * floor_eigenvalues(inner, ENTRY_LEAST) * sizes
     return MatrixPosterior(matrix, variances + variances.T, chances, guess, deviation)
 

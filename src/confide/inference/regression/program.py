@@ -42,6 +42,7 @@ MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, befo
 CURVATURE = 0.3  # relative error of the slope at midpoints, per unit of distance
 WORKING_SPREADS = np.geomspace(0.05, 8, 14)  # of the linear predictor
 WORKING_INTERCEPT = 5.0
+RARE_REACH = 2.5  # standard deviations of other columns by which their mean over a rare level usually differs at most
 FLOOR = 0.35  # of eigenvalues of the second moments, over what the noise leaves open
 
 
@@ -78,6 +79,7 @@ class Frame(NamedTuple):
     rows: NormalRows
     norm: float  # usual ||z||
     moment_error: float
+    rarity: np.ndarray  # of columns, 1 where values are spread over the records
 
 
 @dataclass
@@ -171,7 +173,8 @@ def _frame(
     bound = 1.32 * d
     deviation = bound * multipliers["moments"]
     noisy = ask("moments", MomentQuery(bound=bound, deviation=deviation, standardise=affine)) / number
-    found = moments.shrink_moments(noisy, deviation / number, _exclusion(design, location, kept))
+    rarity = _rarity(design, location, kept)
+    found = moments.shrink_moments(noisy, deviation / number, _exclusion(design, location, kept), rarity)
     stretch = np.ones(d)
     if not isinstance(family, TwoLabels):
         # A column whose tail reaches far out is shrunk, so that its rows are not down-weighted; it alone pays noise.
@@ -196,7 +199,7 @@ def _frame(
     mean = second[:, -1] / share
     covariance = second / share - np.outer(mean, mean)
     rows = NormalRows(number * share, whiten @ mean, whiten @ covariance @ whiten)
-    return Frame(location, kept, stretch, whiten, standardise, rows, norm, found.error)
+    return Frame(location, kept, stretch, whiten, standardise, rows, norm, found.error, rarity)
 
 
 def _exclusion(design: Design, location: Location, kept: tuple[int, ...]) -> np.ndarray:
@@ -209,6 +212,13 @@ def _exclusion(design: Design, location: Location, kept: tuple[int, ...]) -> np.
                 expected[a, b] = -0.9 * location.center[i] * location.center[j]
                 expected[a, b] /= location.spread[i] * location.spread[j]
     return expected
+
+
+def _rarity(design: Design, location: Location, kept: tuple[int, ...]) -> np.ndarray:
+    """About 2.5 sqrt(p) for a level or a value of a boolean that a share p of the records has, at most 1."""
+    factors = {"numeric": np.inf, "boolean": 0.5 * RARE_REACH, "category": RARE_REACH}
+    reach = [min(1.0, factors[design.columns[j].kind] * location.spread[j]) for j in kept]
+    return np.array([*reach, 1.0])
 
 
 def _on_grid(matrix: np.ndarray) -> np.ndarray:
@@ -364,7 +374,7 @@ class Program:
     def _ask_slope(self, name: str, state: State) -> MatrixPosterior:
         noisy, deviation = self._ask_matrix(SlopeQuery, name, state, state.cut.slope_bound)
         guess, _ = self._slope(state.position, state)
-        return moments.fit_matrix(noisy, deviation, guess)
+        return moments.fit_matrix(noisy, deviation, guess, self.frame.rarity)
 
     def _step(self, step: int, state: State) -> None:
         multiplier, clip = self.multipliers[f"scores {step}"], state.cut.clip
@@ -463,7 +473,7 @@ class Program:
         expected, variance = self._expected(state.position, state)
         ratio = float(np.trace(variance) / np.trace(expected))
         noisy, deviation = self._ask_matrix(VarianceQuery, "variance", state, state.cut.clip**2)
-        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix)
+        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix, self.frame.rarity)
         mean_score, noise = self._refer(state.position, state)
         shift, covariance = self._ask_outcome_tail(state)
         return Result(

@@ -42,6 +42,18 @@ def shrink_entries(noisy: np.ndarray, variance: float) -> tuple[np.ndarray, floa
     return mean, float(np.mean(left)) if noisy.size else 0.0
 
 
+def shrink_number(noisy: float, deviation: float, scales: np.ndarray) -> tuple[float, float]:
+    """Posterior mean and variance of a number about 0 whose standard deviation is one of `scales`, all equally likely."""
+    total = np.square(scales) + deviation**2
+    log_density = -0.5 * (noisy**2 / total + np.log(total))
+    chances = np.exp(log_density - log_density.max())
+    chances /= chances.sum()
+    kept = np.square(scales) / total
+    mean = float(chances @ kept) * noisy
+    square = float(chances @ (kept * deviation**2 + (kept * noisy) ** 2))
+    return mean, max(square - mean**2, 0.0)
+
+
 def pair_reach(rarity: np.ndarray) -> np.ndarray:
     """How large the moments of two standardised columns can usually be.
 

@@ -42,6 +42,9 @@ MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, befo
 CURVATURE = 0.3  # relative error of the slope at midpoints, per unit of distance
 WORKING_SPREADS = np.geomspace(0.05, 8, 14)  # of the linear predictor
 WORKING_INTERCEPT = 5.0
+WIDE_TAIL = 4.0  # cuts, up to which the residuals beyond the cut are averaged
+TAIL_SCALES = np.array([0.003, 0.01, 0.03, 0.1, 0.3])  # of that average, in residual scales
+TAIL_REST = 0.2  # of it lies further out, more or less
 RARE_REACH = 2.5  # standard deviations of other columns by which their mean over a rare level usually differs at most
 FLOOR = 0.35  # of eigenvalues of the second moments, over what the noise leaves open
 
@@ -500,16 +503,15 @@ class Program:
         intercept = np.linalg.inv(frame.whiten)[:, -1]
         if isinstance(family, Numbers):
             near = state.cut.clip / frame.norm
-            wide = min(2.5 * near, family.furthest)
-            bound = wide - near
-            deviation = max(bound, 1e-6) * self.multipliers["outcome tail"]
-            query = OutcomeTailQuery(
-                bound=max(bound, 1e-6), deviation=deviation, wide_cut=wide, near_cut=near, **self._at(state)
-            )
+            wide = min(WIDE_TAIL * near, family.furthest)
+            bound = max(wide - near, 1e-6)
+            deviation = bound * self.multipliers["outcome tail"]
+            query = OutcomeTailQuery(bound=bound, deviation=deviation, wide_cut=wide, near_cut=near, **self._at(state))
             beyond = float(self.ask("outcome tail", query)[0]) / self.number
-            prior = (0.03 * family.scale) ** 2
-            kept = prior / (prior + (deviation / self.number) ** 2)
-            return kept * beyond * intercept, prior * (1 - kept) * np.outer(intercept, intercept)
+            mean, variance = moments.shrink_number(beyond, deviation / self.number, family.scale * TAIL_SCALES)
+            rest = 0.0 if wide >= family.furthest else TAIL_REST
+            total = (1 + rest) ** 2 * variance + (rest * mean) ** 2
+            return (1 + rest) * mean * intercept, total * np.outer(intercept, intercept)
         assert isinstance(family, Counts)
         family = self._with_predictor(family, state.position)
         level, along = family.truncation(frame.norm, state.cut.clip)

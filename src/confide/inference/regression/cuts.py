@@ -18,6 +18,7 @@ from confide.mechanism.query_grid import round_scale
 
 COST = {TwoLabels: 0.05, Numbers: 0.1}  # of the sampling variance
 SLOPE_COST = 0.02
+LEAST_SLOPE = 3.0  # norm of a record's slope matrix that is not cut, over that of a usual record
 WIDEST_FOR_LABELS = 4.0  # of a usual record's longest score
 
 
@@ -34,7 +35,7 @@ def choose(family: Outcomes, number: float, norm: float, noise: float, slope_noi
     if isinstance(family, Numbers):
         clip = family.scale * norm * float(np.clip(reach, 1.2 * LEAST_CUT, 40.0))
         widest = max(clip / (LEAST_CUT * family.scale * norm), 1.8) * norm
-        return _rounded(clip, float(np.clip(slope_reach, (1.8 * norm) ** 2, widest**2)))
+        return _rounded(clip, float(np.clip(slope_reach, LEAST_SLOPE * norm**2, widest**2)))
     return _choose_for_counts(family, number, norm, noise, slope_reach, size)
 
 
@@ -45,8 +46,10 @@ def choose_for_labels(
     reach = math.sqrt(COST[TwoLabels] * number * variance) / (noise * norm)
     width = float(np.clip(reach / largest, 0.5, WIDEST_FOR_LABELS))
     clip = width * norm * largest
-    square = max((1.5 * max(width, 1.0) * norm) ** 2, SLOPE_COST * number / slope_noise)
-    return _rounded(clip, min(0.25 * square, clip * math.sqrt(square) / 2))
+    reach = SLOPE_COST * number / slope_noise
+    square = max((1.5 * max(width, 1.0) * norm) ** 2, reach)
+    least = LEAST_SLOPE * variance * min(width, 1.0) * norm**2
+    return _rounded(clip, min(max(least, 0.25 * reach), 0.25 * square, clip * math.sqrt(square) / 2))
 
 
 def _choose_for_counts(family: Counts, number: float, norm: float, noise: float, slope_reach: float, size: int) -> Cut:
@@ -64,7 +67,7 @@ def _choose_for_counts(family: Counts, number: float, norm: float, noise: float,
             best = (total, clip, slope)
     assert best is not None
     _, clip, slope = best
-    return _rounded(clip, slope * float(np.clip(5 * slope_reach, 8 * norm**2, 60 * norm**2)))
+    return _rounded(clip, slope * float(np.clip(5 * slope_reach, LEAST_SLOPE * norm**2, 60 * norm**2)))
 
 
 def _rounded(clip: float, slope_bound: float) -> Cut:

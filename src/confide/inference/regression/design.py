@@ -65,7 +65,12 @@ class Share(NamedTuple):
 def divide(design: Design) -> list[Share]:
     """All queries and their shares, which add up to 1. They depend on public facts alone."""
     fixed = {"count": 0.004, "norm": 0.004, "columns": 0.05, "tails": 0.01 if design.numeric else 0.0}
-    matrices = {"moments": 0.09, "middle slope": 0.03, "slope": 0.07, "variance": 0.03}
+    # The error of a noisy matrix, as a multiple of the matrix, grows with its size: more of the budget goes to large ones.
+    large = min(design.size / 100, 1.0)
+    matrices = {
+        "moments": 0.09 + 0.06 * large, "middle slope": 0.03 + 0.03 * large, "slope": 0.07 + 0.08 * large,
+        "variance": 0.03,
+    }  # fmt: skip
     tail = {"logistic": 0.0, "linear": 0.01, "counts": 0.03}[design.family]
     steps = 1 - sum(fixed.values()) - sum(matrices.values()) - tail
     each = steps * growing(STEPS)

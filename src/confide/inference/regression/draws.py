@@ -40,7 +40,8 @@ def normal_posterior(result: Result) -> Gaussian:
         right = weighted.T @ (slope @ result.position + result.sum) + prior.precision @ prior.mean
         mean = covariance @ right
         away = mean - result.position
-        spread = known + result.slope.doubt(covariance + np.outer(away, away))
+        squares = covariance + np.outer(away, away)
+        spread = known + result.slope.doubt(squares)
     return Gaussian(mean, covariance, spread)
 
 
@@ -51,7 +52,9 @@ def draw(result: Result, count: int, rng: np.random.Generator) -> np.ndarray:
     score_noise = rng.standard_normal((count, d)) @ np.linalg.cholesky(posterior.spread).T
     prior_root = np.linalg.cholesky(result.prior.precision)
     prior_noise = rng.standard_normal((count, d)) @ prior_root.T
-    slope = np.broadcast_to(result.slope.matrix, (count, d, d))
+    scales = result.slope.draw_scales(count, rng)
+    drawn = scales[:, :, None] * result.slope.matrix * scales[:, None, :]
+    slope = drawn
     weights = np.linalg.inv(posterior.spread)
     rounds = 1 if isinstance(result.family, Numbers) else 3
     right = result.prior.precision @ result.prior.mean + prior_noise
@@ -63,24 +66,24 @@ def draw(result: Result, count: int, rng: np.random.Generator) -> np.ndarray:
         total = np.einsum("kij,kj->ki", weighted, target) + right
         theta = np.linalg.solve(precision, total[:, :, None])[:, :, 0]
         if turn + 1 < rounds:
-            slope = slopes_at(result, (theta + result.position) / 2)
+            slope = slopes_at(result, (theta + result.position) / 2, drawn)
     shift = rng.standard_normal((count, d)) @ moments.square_root(result.shift_covariance).T
     return theta + result.shift + shift
 
 
-def slopes_at(result: Result, positions: np.ndarray) -> np.ndarray:
-    """The slope at each position: the released one, changed as that of normal rows changes."""
+def slopes_at(result: Result, positions: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """The slope at each position: that at the last query, changed as that of normal rows changes."""
     rows, family = result.frame.rows, result.family
     base = _shape(result, result.position[None])
     other = _shape(result, positions)
     level = np.clip(other.level / base.level, 0.05, 20.0)
-    matrix = level[:, None, None] * result.slope.matrix
+    matrix = level[:, None, None] * slopes
     matrix = matrix + other.bend[:, None, None] * other.along[:, :, None] * other.along[:, None, :]
     old = base.bend[0] * np.outer(base.along[0], base.along[0])
     matrix = matrix - level[:, None, None] * old
     del rows, family
     values, vectors = np.linalg.eigh(matrix)
-    least = 0.05 * level[:, None] * np.linalg.eigvalsh(result.slope.matrix)[0]
+    least = 0.05 * level[:, None] * np.linalg.eigvalsh(slopes)[:, :1]
     return (vectors * np.maximum(values, least)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
 
 

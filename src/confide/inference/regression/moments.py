@@ -38,19 +38,28 @@ def square_root(matrix: np.ndarray, least: float = 0.0) -> np.ndarray:
 
 def shrink_entries(noisy: np.ndarray, variance: float) -> tuple[np.ndarray, float]:
     """Posterior means of entries with noise of this variance, and the mean of their posterior variances."""
-    if not noisy.size:
-        return noisy, 0.0
-    shares, start = ENTRY_SHARES, PRIOR_WEIGHT * ENTRY_SHARES
-    total = ENTRY_SCALES + variance
-    for _ in range(ROUNDS):
-        density = -0.5 * noisy[:, None] ** 2 / total - 0.5 * np.log(total) + np.log(shares)
-        chances = np.exp(density - density.max(axis=1, keepdims=True))
-        chances /= chances.sum(axis=1, keepdims=True)
-        shares = (chances.sum(axis=0) + start) / (noisy.size + PRIOR_WEIGHT)
-    kept = ENTRY_SCALES / total
-    mean = noisy * (chances @ kept)
-    square = chances @ (kept * variance) + (chances @ kept**2) * noisy**2
-    return mean, float(np.mean(square - mean**2))
+    mean, left = fit_entries(noisy, np.full(noisy.shape, variance))
+    return mean, float(np.mean(left)) if noisy.size else 0.0
+
+
+def shrink_number(noisy: float, deviation: float, scales: np.ndarray) -> tuple[float, float]:
+    """Posterior mean and variance of a number about 0 whose standard deviation is one of `scales`, all equally likely."""
+    total = np.square(scales) + deviation**2
+    log_density = -0.5 * (noisy**2 / total + np.log(total))
+    chances = np.exp(log_density - log_density.max())
+    chances /= chances.sum()
+    kept = np.square(scales) / total
+    mean = float(chances @ kept) * noisy
+    square = float(chances @ (kept * deviation**2 + (kept * noisy) ** 2))
+    return mean, max(square - mean**2, 0.0)
+
+
+def pair_reach(rarity: np.ndarray) -> np.ndarray:
+    """How large the moments of two standardised columns can usually be.
+
+    The standardised column of a level that a share p of the records has is about 1/sqrt(p) there and near 0 elsewhere,
+    so that its moment with another column is sqrt(p) times the mean of that column over the level's records."""
+    return np.minimum(rarity[:, None], rarity)
 
 
 class Moments(NamedTuple):
@@ -58,9 +67,9 @@ class Moments(NamedTuple):
     error: float  # standard deviation of what is left open of an entry
 
 
-def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray) -> Moments:
+def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray, rarity: np.ndarray) -> Moments:
     """From noisy second moments, with noise of this standard deviation on the diagonal and 1/sqrt(2) of it elsewhere.
-    `expected` holds what is known of entries beside the diagonal."""
+    `expected` holds what is known of entries beside the diagonal, and `rarity` how large they can be (`pair_reach`)."""
     d = len(noisy) - 1
     upper = np.triu_indices(d, 1)
     variance = deviation**2
@@ -68,7 +77,9 @@ def shrink_moments(noisy: np.ndarray, deviation: float, expected: np.ndarray) ->
     diagonal = np.diag(noisy)[:d]
     level = float(np.clip((diagonal.sum() + 0.8 * variance * 4) / (d + variance * 4), 0.3, 1.5))
     sizes, size_error = shrink_entries(diagonal - level, variance)
-    beside, beside_error = shrink_entries((noisy[:d, :d] - expected)[upper], variance / 2)
+    reach = pair_reach(rarity[:d])[upper]
+    beside, left = fit_entries((noisy[:d, :d] - expected)[upper] / reach, variance / 2 / reach**2)
+    beside, beside_error = reach * beside, float(np.mean(reach**2 * left)) if left.size else 0.0
     means, mean_error = shrink_entries(noisy[:d, d], variance / 2)
     second = np.zeros_like(noisy)
     second[upper] = beside + expected[upper]
@@ -111,61 +122,109 @@ def expected_matrices(
     return matrices[0], matrices[1]
 
 
-class MatrixPosterior(NamedTuple):
-    """A symmetric matrix L^1/2 ((1 + a) I + E) L^1/2 in the eigenbasis of a guess, L its eigenvalues.
+RATIOS = np.geomspace(0.02, 4.0, 60)  # of diagonal entries over their guess, at which their posterior is computed
+RATIO_SPREADS = np.array([0.05, 0.2, 0.6, 1.5])  # of log ratios
+RATIO_SHARES = np.array([0.5, 0.3, 0.15, 0.05])
+ENTRY_LEAST = 0.1  # eigenvalues over those of the diagonal
 
-    a is a common factor and E has independent entries, both of unknown size; the matrix was released with noise.
+
+class MatrixPosterior(NamedTuple):
+    """A symmetric matrix R^1/2 (G + g^1/2 E g^1/2) R^1/2 about a guess G with diagonal g.
+
+    R is diagonal: rare levels and columns with long tails have far smaller entries than a guess from normal rows says.
+    E has small entries, most of them nearly 0. Both have mixture priors whose shares are fitted to all entries.
     """
 
-    basis: np.ndarray
-    mean: np.ndarray  # in that basis
-    variances: np.ndarray  # of its entries
-    factor_variance: float  # of a
-    values: np.ndarray  # L
-    misfit: float  # standard deviation of the entries of E
+    matrix: np.ndarray  # the mean
+    variances: np.ndarray  # of entries beside the diagonal
+    chances: np.ndarray  # of the `RATIOS` of every diagonal entry
+    guess: np.ndarray
+    noise: float  # standard deviation of the release, on the diagonal
 
     @property
-    def matrix(self) -> np.ndarray:
-        return self.basis @ self.mean @ self.basis.T
+    def mean_ratios(self) -> np.ndarray:
+        return self.chances @ RATIOS
 
     def doubt(self, squares: np.ndarray) -> np.ndarray:
-        """The covariance of (matrix - mean) v for a vector whose second moments are `squares`."""
-        inside = np.maximum(np.diag(self.basis.T @ squares @ self.basis), 0.0)
-        variance = self.variances @ inside + self.factor_variance * self.values**2 * inside
-        return (self.basis * variance) @ self.basis.T
+        """The covariance of (matrix - mean) v for a vector whose second moments are `squares`, the diagonal apart."""
+        return np.diag(self.variances @ np.maximum(np.diag(squares), 0.0))
+
+    def diagonal_doubt(self, squares: np.ndarray) -> np.ndarray:
+        """The same of the diagonal."""
+        square = np.square(np.diag(self.matrix) / self.mean_ratios)
+        variance = square * (self.chances @ RATIOS**2 - self.mean_ratios**2)
+        return np.diag(variance * np.maximum(np.diag(squares), 0.0))
+
+    def draw_scales(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of the roots of the diagonal entries over those of the mean, (count, d)."""
+        below = np.cumsum(self.chances, axis=1)
+        uniform = rng.random((count, len(below)))
+        places = np.sum(uniform[:, :, None] > below[None, :, :-1], axis=2)
+        return np.sqrt(RATIOS[places] / self.mean_ratios)
 
 
-MISFITS = np.geomspace(0.003, 0.5, 24)
+def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray, rarity: np.ndarray) -> MatrixPosterior:
+    """The posterior of a matrix that was released with noise of this standard deviation on its diagonal and 1/sqrt(2) of
+    it elsewhere. Entries beside the diagonal have a prior scale that follows from `rarity` (`pair_reach`)."""
+    guess = (guess + guess.T) / 2
+    usual = np.maximum(np.diag(guess), 3e-3 * np.mean(np.diag(guess)))
+    level, level_error = _fit_level(np.diag(noisy), usual, deviation)
+    chances = _fit_ratios(np.diag(noisy), level * usual, deviation, level_error)
+    ratios = chances @ RATIOS
+    roots = np.sqrt(ratios)
+    scale = level * np.outer(roots, roots)
+    sizes = np.sqrt(level * usual * ratios)
+    upper = np.triu_indices(len(usual), 1)
+    unit, reach = np.outer(sizes, sizes)[upper], pair_reach(rarity)[upper]
+    away = (noisy - scale * guess)[upper] / (unit * reach)
+    beside, variance = fit_entries(away, deviation**2 / 2 / (unit * reach) ** 2)
+    inner, variances = np.zeros_like(guess), np.zeros_like(guess)
+    inner[upper] = reach * beside + (scale * guess)[upper] / unit
+    inner = inner + inner.T + np.eye(len(usual))
+    variances[upper] = variance * (unit * reach) ** 2
+    matrix = sizes[:, None] * floor_eigenvalues(inner, ENTRY_LEAST) * sizes
+    return MatrixPosterior(matrix, variances + variances.T, chances, guess, deviation)
 
 
-def fit_matrix(
-    noisy: np.ndarray, deviation: float, guess: np.ndarray, most: float, factor_spread: float = 0.3, least: float = 0.2
-) -> MatrixPosterior:
-    """The posterior of a released matrix about a guess. `most` is the usual size of its misfit, `factor_spread` that of
-    the common factor, and `least` the smallest eigenvalue of the matrix over the guess."""
-    values, basis = eigen(guess)
-    values = np.maximum(values, 3e-3 * values.mean())
-    noise = deviation**2
-    scale = np.outer(values, values)
-    upper = np.triu_indices(len(values))
-    half = np.where(upper[0] == upper[1], 1.0, 0.5)
-    away = basis.T @ noisy @ basis - np.diag(values)
-    factor, misfit, factor_variance = 0.0, 0.15, 0.0
-    for _ in range(3):
-        precision = 1 / (misfit**2 * values**2 + noise)
-        factor_variance = 1 / (np.sum(values**2 * precision) + 1 / factor_spread**2)
-        factor = float(np.sum(np.diag(away) * values * precision) * factor_variance)
-        rest = (away - factor * np.diag(values))[upper]
-        total = half * (MISFITS[:, None] ** 2 * scale[upper] + noise)
-        density = -0.5 * np.sum(rest**2 / total + np.log(total), axis=1) - 0.5 * np.log1p((MISFITS / most) ** 2)
-        chances = np.exp(density - density.max())
-        chances /= chances.sum()
-        misfit = float(chances @ MISFITS)
-    kept = np.einsum("t,tij->ij", chances, 1 / (1 + noise / (MISFITS[:, None, None] ** 2 * scale)))
-    roots = np.sqrt(values)
-    inner = (1 + max(factor, -0.7)) * np.eye(len(values)) + kept * (away - factor * np.diag(values)) / np.outer(
-        roots, roots
-    )
-    mean = roots[:, None] * floor_eigenvalues(inner, least) * roots
-    variances = np.where(np.eye(len(values)) > 0, 1.0, 0.5) * kept * noise
-    return MatrixPosterior(basis, mean, variances, factor_variance, values, misfit)
+def _fit_level(diagonal: np.ndarray, usual: np.ndarray, deviation: float) -> tuple[float, float]:
+    """The common factor of the diagonal over its guess, and its standard deviation; about 1 within .3 beforehand."""
+    precision = 1 / ((0.3 * usual) ** 2 + deviation**2)
+    total = float(np.sum(usual**2 * precision)) + 0.3**-2
+    level = (float(np.sum(diagonal * usual * precision)) + 0.3**-2) / total
+    return float(np.clip(level, 0.3, 3.0)), total**-0.5
+
+
+def _fit_ratios(diagonal: np.ndarray, usual: np.ndarray, deviation: float, level_error: float) -> np.ndarray:
+    """Chances of the ratios of every diagonal entry."""
+    spreads = np.hypot(RATIO_SPREADS, level_error)
+    density = np.exp(-0.5 * np.square(np.log(RATIOS) / spreads[:, None]))  # (spreads, ratios)
+    density /= density.sum(axis=1, keepdims=True)
+    away = (diagonal[:, None] - usual[:, None] * RATIOS) / deviation
+    log_likelihood = -0.5 * np.square(away)
+    likelihood = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+    evidence = likelihood @ density.T  # (entries, spreads)
+    shares = RATIO_SHARES
+    for _ in range(ROUNDS):
+        chances = evidence * shares
+        chances /= chances.sum(axis=1, keepdims=True)
+        shares = (chances.sum(axis=0) + PRIOR_WEIGHT * RATIO_SHARES) / (len(diagonal) + PRIOR_WEIGHT)
+    posterior = likelihood * (shares @ density)
+    return posterior / posterior.sum(axis=1, keepdims=True)
+
+
+def fit_entries(noisy: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior means and variances of entries about 0, each with noise of its variance."""
+    if not noisy.size:
+        return noisy, noisy
+    shares, start = ENTRY_SHARES, PRIOR_WEIGHT * ENTRY_SHARES
+    total = ENTRY_SCALES + variance[:, None]
+    log_density = -0.5 * noisy[:, None] ** 2 / total - 0.5 * np.log(total)
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    for _ in range(ROUNDS):
+        chances = density * shares
+        chances /= chances.sum(axis=1, keepdims=True)
+        shares = (chances.sum(axis=0) + start) / (noisy.size + PRIOR_WEIGHT)
+    share = ENTRY_SCALES / total  # of the deviation that is kept
+    mean = noisy * np.sum(chances * share, axis=1)
+    square = np.sum(chances * (share * variance[:, None] + (share * noisy[:, None]) ** 2), axis=1)
+    return mean, np.maximum(square - mean**2, 0.0)

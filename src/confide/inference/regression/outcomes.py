@@ -26,6 +26,7 @@ from scipy import special, stats
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()  # of a standard normal distribution
 LEAST_CUT = 1.5  # residual scales at which a number is cut at the least
+CUTS = 16  # at which moments of counts are tabulated
 STEEPEST = 30.0  # linear predictors of labels are cut here
 
 
@@ -95,53 +96,64 @@ class Numbers:
 
 @dataclass(frozen=True)
 class CountTables:
-    """E min(y, K), Var min(y, K) and the slope of the former, by (log K, eta), of negative binomial counts."""
+    """Moments of the residual y - m cut at k, by (log k, eta), where y is a negative binomial count of mean m = exp eta."""
 
     etas: np.ndarray
     log_cuts: np.ndarray
-    means: np.ndarray
-    variances: np.ndarray
-    slopes: np.ndarray
+    means: np.ndarray  # of the cut residual
+    variances: np.ndarray  # of the cut residual
+    slopes: np.ndarray  # derivative of its expectation by the eta that counts are drawn with
+    beyond: np.ndarray  # expected count beyond m + k
 
     def read(self, table: np.ndarray, eta: np.ndarray, cut: np.ndarray) -> np.ndarray:
         """By linear interpolation in both."""
         x = np.clip((eta - self.etas[0]) / (self.etas[1] - self.etas[0]), 0, len(self.etas) - 1.000001)
-        z = np.clip(
-            (np.log(cut) - self.log_cuts[0]) / (self.log_cuts[1] - self.log_cuts[0]), 0, len(self.log_cuts) - 1.000001
-        )
+        first, step = self.log_cuts[0], self.log_cuts[1] - self.log_cuts[0]
+        z = np.clip((np.log(cut) - first) / step, 0, len(self.log_cuts) - 1.000001)
         i, h = x.astype(np.int64), z.astype(np.int64)
         fx, fz = x - i, z - h
         low = (1 - fx) * table[h, i] + fx * table[h, i + 1]
         high = (1 - fx) * table[h + 1, i] + fx * table[h + 1, i + 1]
         return (1 - fz) * low + fz * high
 
+    def mean_counts(self, eta: np.ndarray) -> np.ndarray:
+        """exp eta within the range of the tables."""
+        return np.exp(np.clip(eta, self.etas[0], self.etas[-1]))
+
 
 def tabulate_counts(dispersion: float, furthest: int, least_cut: float) -> CountTables:
-    """Counts above 60 are grouped, with their masses from the distribution function."""
+    """Counts above 60 are grouped, with their masses from the distribution function. The derivative of an expectation by
+    eta is the expectation times the score of the distribution, (y - m) / (1 + dispersion m)."""
     etas = np.linspace(-6, math.log(furthest) + 0.7, 120)
-    log_cuts = np.linspace(math.log(least_cut), math.log(furthest), 14)
+    log_cuts = np.linspace(math.log(least_cut), math.log(furthest), CUTS)
     small = np.arange(min(furthest, 60) + 1)
     large = np.unique(np.geomspace(60, furthest, 90).astype(np.int64))[1:] if furthest > 60 else np.zeros(0, np.int64)
     ends = np.concatenate([small, large])  # the last count of every group
     values = np.concatenate([small, (large + np.concatenate([[60], large[:-1]]) + 1) / 2])[: len(ends)]
-    values[-1] = furthest
-    size = 1 / dispersion
-    chance = size / (size + np.exp(etas))
-    below = special.betainc(size, ends + 1.0, chance[:, None])
+    size, means = 1 / dispersion, np.exp(etas)
+    below = special.betainc(size, ends + 1.0, (size / (size + means))[:, None])
     below[:, -1] = 1.0
     masses = np.diff(below, axis=1, prepend=0.0)
-    cut_values = np.minimum(values, np.exp(log_cuts)[:, None])  # (cuts, groups)
-    means = cut_values @ masses.T
-    variances = np.maximum(np.square(cut_values) @ masses.T - means**2, 1e-6)
-    slopes = np.maximum(np.gradient(means, etas, axis=1), 1e-6)
-    return CountTables(etas, log_cuts, means, variances, slopes)
+    residuals = values - means[:, None]
+    score_masses = masses * residuals / (1 + dispersion * means)[:, None]
+    first, second, slopes, beyond = np.zeros((4, CUTS, len(etas)))
+    for place, cut in enumerate(np.exp(log_cuts)):
+        clipped = np.clip(residuals, -cut, cut)
+        first[place] = np.einsum("ij,ij->i", clipped, masses)
+        second[place] = np.einsum("ij,ij->i", clipped**2, masses)
+        slopes[place] = np.einsum("ij,ij->i", clipped, score_masses)
+        beyond[place] = np.einsum("ij,ij->i", np.maximum(residuals - cut, 0.0), masses)
+    variances = np.maximum(second - first**2, 1e-6)
+    return CountTables(etas, log_cuts, first, variances, np.maximum(slopes, 1e-6), beyond)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Poisson quasi-likelihood: psi = min(y, K) - E min(y, K), K = clip / norm of the row within [least_cut, furthest].
+    """Poisson quasi-likelihood: psi is the residual y - m cut at k = clip / norm of the row, less its expectation.
 
-    `center` and `spread` are the mean and standard deviation of eta over the records, as far as they are known.
+    The noise follows k and not the counts themselves, so that k is a few residual deviations where a cut of y would have
+    to be the mean and as much more. `center` and `spread` are the mean and standard deviation of eta over the records,
+    as far as they are known.
     """
 
     mean: float  # of the outcome
@@ -154,8 +166,7 @@ class Counts:
     learns_scale = True
 
     def __post_init__(self) -> None:
-        deviation = math.sqrt(self.mean + 0.5 * self.mean**2)
-        least = min(self.mean + 1.5 * deviation + 0.5, 0.5 * self.furthest)
+        least = min(max(1.0, math.sqrt(self.mean)), 0.5 * self.furthest)
         object.__setattr__(self, "tables", tabulate_counts(self.dispersion, self.furthest, least))
 
     @property
@@ -163,18 +174,23 @@ class Counts:
         return math.log(self.mean)
 
     @property
-    def least_cut(self) -> float:
-        return math.exp(self.tables.log_cuts[0])
+    def wide_cut(self) -> float:
+        """Where squares of residuals are cut that the dispersion is learnt from."""
+        return min(3 * math.sqrt(self.mean + 0.5 * self.mean**2) + 1, float(self.furthest))
 
     def terms(self, eta: np.ndarray, norms: Any, clip: float) -> ScoreTerms:
         eta = np.asarray(eta, np.float64)
-        cut = np.clip(clip / np.maximum(norms, 1e-9), self.least_cut, self.furthest) + 0.0 * eta
+        cut = np.clip(clip / np.maximum(norms, 1e-9), math.exp(self.tables.log_cuts[0]), self.furthest) + 0.0 * eta
         read = self.tables.read
-        center = np.minimum(read(self.tables.means, eta, cut), cut)
-        return ScoreTerms(cut, read(self.tables.slopes, eta, cut), read(self.tables.variances, eta, cut), center, cut)
+        center = np.clip(read(self.tables.means, eta, cut), -cut, cut)
+        lowest = np.minimum(cut, self.tables.mean_counts(eta))
+        largest = np.maximum(cut - center, lowest + center)
+        return ScoreTerms(
+            largest, read(self.tables.slopes, eta, cut), read(self.tables.variances, eta, cut), center, cut
+        )
 
     def score(self, y: np.ndarray, eta: np.ndarray, terms: ScoreTerms) -> np.ndarray:
-        return np.minimum(y, terms.cut) - terms.center
+        return np.clip(y - self.tables.mean_counts(eta), -terms.cut, terms.cut) - terms.center
 
     def observed_slope(self, y: np.ndarray, eta: np.ndarray, terms: ScoreTerms) -> np.ndarray:
         return terms.slope
@@ -182,12 +198,20 @@ class Counts:
     def nodes(self) -> np.ndarray:
         return self.center + self.spread * NODES
 
+    def squares(self, y: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """Squared residuals over those of the wide cut, between 0 and 1."""
+        return np.square(np.minimum(np.abs(y - self.tables.mean_counts(eta)) / self.wide_cut, 1.0))
+
+    def expected_squares(self, eta: np.ndarray) -> np.ndarray:
+        cut = np.full(np.shape(eta), self.wide_cut)
+        square = self.tables.read(self.tables.means, eta, cut) ** 2 + self.tables.read(self.tables.variances, eta, cut)
+        return np.clip(square / self.wide_cut**2, 0.0, 1.0)
+
     def truncation(self, norm: float, clip: float) -> tuple[float, float]:
         """The expected count beyond the cut over the slope: its level, and its slope along the standardised eta."""
         eta = self.nodes()
         terms = self.terms(eta, norm, clip)
-        mean = np.exp(np.clip(eta, self.tables.etas[0], self.tables.etas[-1]))
-        ratio = np.maximum(mean - terms.center, 0.0) / terms.slope
+        ratio = self.tables.read(self.tables.beyond, eta, terms.cut) / terms.slope
         weight = WEIGHTS * terms.slope
         weight = weight / weight.sum()
         away = NODES - weight @ NODES

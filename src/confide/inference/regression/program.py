@@ -38,7 +38,14 @@ from confide.mechanism import query_grid
 from confide.mechanism.sum_queries import SumQuery
 
 EARLY = 8  # steps during which cuts follow what is learnt of the scale
-MISFIT, CURVATURE = 0.15, 0.15  # of slopes at midpoints: relative error, and its growth with distance
+MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, before it was released and at the least
+CURVATURE = 0.3  # relative error of the slope at midpoints, per unit of distance
+WORKING_SPREADS = np.geomspace(0.05, 8, 14)  # of the linear predictor
+WORKING_INTERCEPT = 5.0
+WIDE_TAIL = 4.0  # cuts, up to which the residuals beyond the cut are averaged
+TAIL_SCALES = np.array([0.003, 0.01, 0.03, 0.1, 0.3])  # of that average, in residual scales
+TAIL_REST = 0.2  # of it lies further out, more or less
+RARE_REACH = 2.5  # standard deviations of other columns by which their mean over a rare level usually differs at most
 FLOOR = 0.35  # of eigenvalues of the second moments, over what the noise leaves open
 
 
@@ -75,6 +82,7 @@ class Frame(NamedTuple):
     rows: NormalRows
     norm: float  # usual ||z||
     moment_error: float
+    rarity: np.ndarray  # of columns, 1 where values are spread over the records
 
 
 @dataclass
@@ -87,6 +95,7 @@ class State:
     covariance: np.ndarray
     radius: float = 1.0
     relative: np.ndarray | None = None  # slope over the expected one, between roots of the latter
+    released: MatrixPosterior | None = None  # the last slope
     answers: list[Answer] = field(default_factory=list)
     scales: list[tuple[float, float]] = field(default_factory=list)  # log of the scale or dispersion, and its variance
 
@@ -167,7 +176,8 @@ def _frame(
     bound = 1.32 * d
     deviation = bound * multipliers["moments"]
     noisy = ask("moments", MomentQuery(bound=bound, deviation=deviation, standardise=affine)) / number
-    found = moments.shrink_moments(noisy, deviation / number, _exclusion(design, location, kept))
+    rarity = _rarity(design, location, kept)
+    found = moments.shrink_moments(noisy, deviation / number, _exclusion(design, location, kept), rarity)
     stretch = np.ones(d)
     if not isinstance(family, TwoLabels):
         # A column whose tail reaches far out is shrunk, so that its rows are not down-weighted; it alone pays noise.
@@ -179,8 +189,9 @@ def _frame(
     second = found.second * np.outer(stretch, stretch)
     least = min(0.3, max(0.01, FLOOR * found.error * math.sqrt(d)))
     values, vectors = moments.eigen(second + np.diag(1 - stretch**2))
-    values = np.maximum(values, least)
-    whiten = (vectors * values**-0.5) @ vectors.T
+    whiten = (vectors * np.maximum(values, least) ** -0.5) @ vectors.T
+    # Directions in which no spread stands out of the noise are not taken to be as wide as the floor.
+    values = np.maximum(values, 0.3 * least)
     second = moments.floor_eigenvalues((vectors * values) @ vectors.T - 0.999 * np.diag(1 - stretch**2), 0.3 * least)
     standardise = _on_grid((affine * stretch) @ whiten)
     furthest = 3 * math.sqrt(d)
@@ -191,7 +202,7 @@ def _frame(
     mean = second[:, -1] / share
     covariance = second / share - np.outer(mean, mean)
     rows = NormalRows(number * share, whiten @ mean, whiten @ covariance @ whiten)
-    return Frame(location, kept, stretch, whiten, standardise, rows, norm, found.error)
+    return Frame(location, kept, stretch, whiten, standardise, rows, norm, found.error, rarity)
 
 
 def _exclusion(design: Design, location: Location, kept: tuple[int, ...]) -> np.ndarray:
@@ -204,6 +215,13 @@ def _exclusion(design: Design, location: Location, kept: tuple[int, ...]) -> np.
                 expected[a, b] = -0.9 * location.center[i] * location.center[j]
                 expected[a, b] /= location.spread[i] * location.spread[j]
     return expected
+
+
+def _rarity(design: Design, location: Location, kept: tuple[int, ...]) -> np.ndarray:
+    """About 2.5 sqrt(p) for a level or a value of a boolean that a share p of the records has, at most 1."""
+    factors = {"numeric": np.inf, "boolean": 0.5 * RARE_REACH, "category": RARE_REACH}
+    reach = [min(1.0, factors[design.columns[j].kind] * location.spread[j]) for j in kept]
+    return np.array([*reach, 1.0])
 
 
 def _on_grid(matrix: np.ndarray) -> np.ndarray:
@@ -233,8 +251,8 @@ class Program:
         state = State(family, self._cut(family), np.zeros(d), np.linalg.inv(self.prior.precision))
         for step in range(STEPS):
             if step == STEPS // 2:
-                slope = self._ask_slope("middle slope", state, max(0.3, self.frame.moment_error))
-                state.relative = self._relative(slope.matrix, state)
+                slope = self._ask_slope("middle slope", state)
+                state.relative, state.released = self._relative(slope.matrix, state), slope
             self._step(step, state)
         return self._finish(state, number_error)
 
@@ -271,19 +289,31 @@ class Program:
         """The weighted mean of all answers, each carried to the position by the slope at the midpoint, and its
         variance. An answer from far away counts less."""
         slope, _ = self._slope(position, state)
-        level = float(np.trace(slope)) / len(slope)
-        total, weights = np.zeros(len(position)), 0.0
+        d = len(position)
+        level = float(np.trace(slope)) / d
+        total, weights = np.zeros(d), 0.0
         for answer in state.answers:
             away = position - answer.position
             square = float(away @ away)
-            curvature = 0.0 if isinstance(state.family, Numbers) else CURVATURE**2 * square
-            variance = answer.variance + level * float(away @ slope @ away) * (MISFIT**2 + curvature)
+            curvature = 0.0 if isinstance(state.family, Numbers) else CURVATURE**2 * square**2 / d
+            variance = answer.variance + self._misfit(away, slope, state) + level**2 * curvature
             carried = answer.sum
             if square > 1e-12:
                 carried = carried - self._slope((answer.position + position) / 2, state)[0] @ away
             total += carried / variance
             weights += 1 / variance
         return total / weights, 1 / weights
+
+    def _misfit(self, away: np.ndarray, slope: np.ndarray, state: State) -> float:
+        """The mean variance of a coordinate of slope error times `away`."""
+        d = len(away)
+        level = float(np.trace(slope)) / d
+        if state.released is None:
+            return level * float(away @ slope @ away) * MISFIT**2
+        squares = np.diag(np.square(away))
+        doubt = state.released.doubt(squares) + state.released.diagonal_doubt(squares)
+        scale = float(np.trace(slope) / np.trace(state.released.matrix))
+        return scale**2 * float(np.trace(doubt)) / d + (LEAST_MISFIT * level) ** 2 * float(away @ away)
 
     def _posterior(
         self, slope: np.ndarray, spread: np.ndarray, position: np.ndarray, mean_score: np.ndarray
@@ -294,6 +324,36 @@ class Program:
         right = weighted.T @ (slope @ position + mean_score) + self.prior.precision @ self.prior.mean
         precision = (precision + precision.T) / 2
         return np.linalg.solve(precision, right), precision
+
+    def _aim(
+        self, slope: np.ndarray, spread: np.ndarray, position: np.ndarray, mean_score: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where the next query is asked: the posterior mean under a prior that learns how far the linear predictor
+        spreads. Noise in many coefficients would otherwise take positions far out, where slopes are others."""
+        d = len(slope)
+        weighted = np.linalg.solve(spread, slope)
+        information = slope @ weighted
+        information = (information + information.T) / 2
+        right = weighted.T @ (slope @ position + mean_score)
+        intercept = np.linalg.solve(self.frame.whiten, np.eye(d)[-1])
+        free = WORKING_INTERCEPT**2 * np.outer(intercept, intercept)
+        found, logs = [], []
+        for spread_of_eta in WORKING_SPREADS:
+            prior = np.linalg.inv(spread_of_eta**2 / d * np.eye(d) + free) + self.prior.precision
+            precision = information + prior
+            start = right + self.prior.precision @ self.prior.mean
+            mean = np.linalg.solve(precision, start)
+            log = 0.5 * (np.linalg.slogdet(prior)[1] - np.linalg.slogdet(precision)[1] + mean @ start)
+            logs.append(log - 0.5 * (math.log(spread_of_eta / 0.7) / 1.2) ** 2)
+            found.append((mean, precision))
+        chances = np.exp(np.array(logs) - max(logs))
+        chances /= chances.sum()
+        target = sum(chance * mean for chance, (mean, _) in zip(chances, found, strict=True))
+        covariance = sum(
+            chance * (np.linalg.inv(precision) + np.outer(mean - target, mean - target))
+            for chance, (mean, precision) in zip(chances, found, strict=True)
+        )
+        return target, np.linalg.inv(covariance)
 
     # Queries.
 
@@ -314,10 +374,10 @@ class Program:
             "outcome_spread": location.outcome_spread if numbers else 1.0,
         }
 
-    def _ask_slope(self, name: str, state: State, misfit: float) -> MatrixPosterior:
+    def _ask_slope(self, name: str, state: State) -> MatrixPosterior:
         noisy, deviation = self._ask_matrix(SlopeQuery, name, state, state.cut.slope_bound)
         guess, _ = self._slope(state.position, state)
-        return moments.fit_matrix(noisy, deviation, guess, misfit)
+        return moments.fit_matrix(noisy, deviation, guess, self.frame.rarity)
 
     def _step(self, step: int, state: State) -> None:
         multiplier, clip = self.multipliers[f"scores {step}"], state.cut.clip
@@ -331,7 +391,7 @@ class Program:
         self._judge_last_move(state)
         mean_score, noise = self._refer(state.position, state)
         slope, ratio = self._slope(state.position, state)
-        target, precision = self._posterior(slope, ratio * slope + noise * np.eye(d), state.position, mean_score)
+        target, precision = self._aim(slope, ratio * slope + noise * np.eye(d), state.position, mean_score)
         move = target - state.position
         far = math.sqrt(max(float(move @ np.linalg.solve(state.covariance, move)), 0.0))
         share = min(1.0, state.radius / max(float(np.linalg.norm(move)), 1e-9), (math.sqrt(d) + 3) / max(far, 1e-9))
@@ -396,11 +456,10 @@ class Program:
         """One Kalman step for the log of the dispersion."""
         log_dispersion, variance = state.scales[-1] if state.scales else (math.log(0.5), 1.5**2)
         at = self._with_predictor(family, before)
-        terms = at.terms(at.nodes(), self.frame.norm, state.cut.clip)
-        raised = at.with_dispersion(1.1 * family.dispersion).terms(at.nodes(), self.frame.norm, state.cut.clip)
-        change = (raised.variance - terms.variance) / terms.largest**2 / math.log(1.1)
+        squares = at.expected_squares(at.nodes())
+        change = (at.with_dispersion(1.1 * family.dispersion).expected_squares(at.nodes()) - squares) / math.log(1.1)
         slope = max(self.number * float(WEIGHTS @ change), 1e-3 * self.number)
-        total = noise**2 + 0.3 * self.number * float(WEIGHTS @ (terms.variance / terms.largest**2))
+        total = noise**2 + 0.3 * self.number * float(WEIGHTS @ squares)
         gain = variance * slope / (variance * slope**2 + total)
         log_dispersion += float(np.clip(gain * number, -0.7, 0.7))
         log_dispersion = float(np.clip(log_dispersion, math.log(0.02), math.log(6.0)))
@@ -412,13 +471,12 @@ class Program:
             state.cut = self._cut(state.family)
 
     def _finish(self, state: State, number_error: float) -> Result:
-        before = 0.15 if state.relative is None else 0.2
-        slope = self._ask_slope("slope", state, before)
-        state.relative = self._relative(slope.matrix, state)
+        slope = self._ask_slope("slope", state)
+        state.relative, state.released = self._relative(slope.matrix, state), slope
         expected, variance = self._expected(state.position, state)
         ratio = float(np.trace(variance) / np.trace(expected))
         noisy, deviation = self._ask_matrix(VarianceQuery, "variance", state, state.cut.clip**2)
-        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix, 0.5, factor_spread=1.0)
+        spread = moments.fit_matrix(noisy, deviation, ratio * slope.matrix, self.frame.rarity)
         mean_score, noise = self._refer(state.position, state)
         shift, covariance = self._ask_outcome_tail(state)
         return Result(
@@ -445,16 +503,15 @@ class Program:
         intercept = np.linalg.inv(frame.whiten)[:, -1]
         if isinstance(family, Numbers):
             near = state.cut.clip / frame.norm
-            wide = min(2.5 * near, family.furthest)
-            bound = wide - near
-            deviation = max(bound, 1e-6) * self.multipliers["outcome tail"]
-            query = OutcomeTailQuery(
-                bound=max(bound, 1e-6), deviation=deviation, wide_cut=wide, near_cut=near, **self._at(state)
-            )
+            wide = min(WIDE_TAIL * near, family.furthest)
+            bound = max(wide - near, 1e-6)
+            deviation = bound * self.multipliers["outcome tail"]
+            query = OutcomeTailQuery(bound=bound, deviation=deviation, wide_cut=wide, near_cut=near, **self._at(state))
             beyond = float(self.ask("outcome tail", query)[0]) / self.number
-            prior = (0.03 * family.scale) ** 2
-            kept = prior / (prior + (deviation / self.number) ** 2)
-            return kept * beyond * intercept, prior * (1 - kept) * np.outer(intercept, intercept)
+            mean, variance = moments.shrink_number(beyond, deviation / self.number, family.scale * TAIL_SCALES)
+            rest = 0.0 if wide >= family.furthest else TAIL_REST
+            total = (1 + rest) ** 2 * variance + (rest * mean) ** 2
+            return (1 + rest) * mean * intercept, total * np.outer(intercept, intercept)
         assert isinstance(family, Counts)
         family = self._with_predictor(family, state.position)
         level, along = family.truncation(frame.norm, state.cut.clip)
@@ -466,8 +523,8 @@ class Program:
         terms = family.terms(eta, frame.norm, state.cut.clip)
         wide = np.minimum(family.furthest, 2 * terms.cut)
         weights = np.minimum(1.0, bound / np.maximum(wide - terms.cut, 1e-9))
-        expected = family.tables.read(family.tables.means, eta, wide) - family.tables.read(
-            family.tables.means, eta, terms.cut
+        expected = family.tables.read(family.tables.beyond, eta, terms.cut) - family.tables.read(
+            family.tables.beyond, eta, wide
         )
         unit = max(self.number * float(WEIGHTS @ (weights * np.maximum(expected, 0.0))), 1e-3 * self.number)
         prior = 1.5**2

@@ -98,7 +98,8 @@ class ScoreQuery(OutcomeQuery):
         if isinstance(self.family, Numbers):
             number = np.minimum(np.abs(y - eta) / (SCALE_REACH * self.family.scale), 1.0)
         else:
-            number = np.clip((psi**2 - terms.variance) / terms.largest**2, -1.0, 1.0)
+            assert isinstance(self.family, Counts)
+            number = self.family.squares(y, eta) - self.family.expected_squares(eta)
         return np.concatenate([scores, self.scale_bound * number[:, None]], axis=1)
 
 
@@ -144,6 +145,7 @@ class OutcomeTailQuery(OutcomeQuery):
         assert isinstance(self.family, Counts)
         wide = np.minimum(self.family.furthest, 2 * terms.cut)
         weights = np.minimum(1.0, self.bound / np.maximum(wide - terms.cut, 1e-9))
-        expected = np.minimum(self.family.tables.read(self.family.tables.means, eta, wide), wide) - terms.center
-        beyond = np.maximum(np.minimum(y, wide) - terms.cut, 0.0)
-        return (weights * (beyond - np.clip(expected, 0.0, np.maximum(wide - terms.cut, 0.0))))[:, None]
+        table = self.family.tables
+        expected = table.read(table.beyond, eta, terms.cut) - table.read(table.beyond, eta, wide)
+        beyond = np.clip(y - table.mean_counts(eta) - terms.cut, 0.0, wide - terms.cut)
+        return (weights * (beyond - np.clip(expected, 0.0, wide - terms.cut)))[:, None]

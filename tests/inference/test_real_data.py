@@ -23,6 +23,7 @@ from helpers.datasets import needs_data
     [(0.5, 0.844), (0.1, 0.835), (0.05, 0.80)],
 )
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:delta 0.0001 is not below")  # as the paper has it
 def test_accuracy_of_sgld_on_adult_with_default_settings(epsilon, bar):
     """Two runs with keys of their own; benchmarks/adult.py takes the mean of five with the operating system's."""
     split = confide.data.adult()

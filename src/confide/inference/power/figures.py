@@ -99,8 +99,9 @@ def accuracy(expected: Expected, covariances: np.ndarray) -> float:
             right, one = special.ndtr(away), special.expit(rows @ truth)
             found.append(np.mean(one * right + (1 - one) * (1 - right)))
         else:
-            lower = np.linalg.cholesky((spread + spread.T) / 2 + 1e-9 * setting.prior_scale**2 * np.eye(len(mean)))
-            draws = mean + rng.standard_normal((DRAWS, len(mean))) @ lower.T
+            values, vectors = np.linalg.eigh((spread + spread.T) / 2)
+            root = vectors * np.sqrt(np.maximum(values, 0.0))
+            draws = mean + rng.standard_normal((DRAWS, len(mean))) @ root.T
             chances = special.softmax(rows @ truth, axis=1)
             named = [np.argmax(rows @ each.reshape(-1, classes), axis=1) for each in draws]
             found.append(np.mean([chances[np.arange(len(rows)), each].mean() for each in named]))

@@ -52,9 +52,7 @@ def choose_for_labels(
     return _rounded(clip, min(max(least, 0.25 * reach), 0.25 * square, clip * math.sqrt(square) / 2))
 
 
-def _choose_for_counts(
-    family: Counts, number: float, norm: float, noise: float, slope_reach: float, size: int
-) -> Cut:
+def _choose_for_counts(family: Counts, number: float, norm: float, noise: float, slope_reach: float, size: int) -> Cut:
     """The cut with the least sum of variance and squared doubt about what is beyond it."""
     eta = family.nodes()
     best: tuple[float, float, float] | None = None

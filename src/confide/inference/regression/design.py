@@ -96,6 +96,9 @@ def noise_multipliers(
 ) -> dict[str, float]:
     """Standard deviations of the noise over the bound of a record. `change` is how far a vector within a bound of 1 can
     move between neighbours, `matrix_change` the same of a matrix."""
-    return {
-        each.name: (matrix_change if each.is_matrix else change) / (mu * math.sqrt(each.share)) for each in shares
-    }
+    return {each.name: (matrix_change if each.is_matrix else change) / (mu * math.sqrt(each.share)) for each in shares}
+
+
+def combine(multipliers: dict[str, float], name: str) -> float:
+    """The noise multiplier of all queries whose names start with `name` together."""
+    return sum(value**-2.0 for key, value in multipliers.items() if key.startswith(name)) ** -0.5

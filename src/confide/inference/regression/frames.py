@@ -122,4 +122,4 @@ def _rarity(design: Design, location: Location, kept: tuple[int, ...]) -> np.nda
 
 
 def _on_grid(matrix: np.ndarray) -> np.ndarray:
-    return np.array([query_grid.round_scale(each) for each in matrix.ravel()]).reshape(matrix.shape)
+    return np.array([query_grid.round_scale(value) for value in matrix.ravel()]).reshape(matrix.shape)

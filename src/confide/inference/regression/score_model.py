@@ -15,7 +15,7 @@ import numpy as np
 from confide.inference.regression import cuts, moments
 from confide.inference.regression.cuts import Cut
 from confide.inference.regression.design import combine
-from confide.inference.regression.outcomes import Counts, Numbers, Outcomes
+from confide.inference.regression.outcomes import Counts, Numbers, Outcomes, TwoLabels
 from confide.inference.regression.results import Answer, Frame, Prior, State
 
 MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, before it was released and at the least
@@ -45,7 +45,7 @@ class ScoreModel:
         """How wide scores are cut; `variance` is that of labels at the current position."""
         noise = math.sqrt(1 / 0.9) * combine(self.multipliers, "scores")
         slope_noise, norm = self.multipliers["slope"], self.frame.norm
-        if variance is not None:
+        if variance is not None and isinstance(family, TwoLabels):
             return cuts.choose_for_labels(family, self.number, norm, noise, slope_noise, variance)
         return cuts.choose(family, self.number, norm, noise, slope_noise, len(self.frame.whiten))
 
@@ -105,12 +105,13 @@ class ScoreModel:
         return scale**2 * float(np.trace(doubt)) / len(away) + (LEAST_MISFIT * level) ** 2 * square + curvature
 
     def aim(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Where the next query is asked, and the precision of what is known there: the posterior mean under a prior that
-        learns how far the linear predictor spreads. Under the vague prior of the coefficients the noise in many of them
-        would take positions far out, where slopes are others.
+        """Where the next query is asked, and the precision of what is known there: the posterior mean under a prior
+        that learns how far the linear predictor spreads. Under the vague prior of the coefficients the noise in many of
+        them would take positions far out, where slopes are others.
 
-        The working prior is N(0, t^2 / d) in whitened coordinates, so that the linear predictor has the spread t, beside
-        a free intercept; t has a log-normal prior about .7, and its posterior follows from the marginal likelihood.
+        The working prior is N(0, t^2 / d) in whitened coordinates, so that the linear predictor has the spread t,
+        beside a free intercept; t has a log-normal prior about .7, and its posterior follows from the marginal
+        likelihood.
         """
         d = len(state.position)
         answer = self.mean_answer(state.position, state)

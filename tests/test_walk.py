@@ -44,7 +44,14 @@ def test_a_row_never_goes_back_up(walks):
 @pytest.mark.long
 def test_a_table_passes_few_modules_before_its_model_and_no_image_code(walks):
     found = [tuple(line.split()) for line in modules(walks["row"])]
-    assert [module for floor, module in found if floor == "data"] == ["schema", "tables", "encoding", "cells"]
+    assert [module for floor, module in found if floor == "data"] == [
+        "schema",
+        "tables",
+        "encoding",
+        "cells",
+        "features",
+        "model_words",
+    ]
     assert sum(floor == "app" for floor, _ in found) <= 4
 
 

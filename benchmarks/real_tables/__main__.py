@@ -22,11 +22,11 @@ for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(threads, "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import known_truth
-import real_outcomes
-import records
-import simulated
-import stability
+import known_truth  # noqa: E402
+import real_outcomes  # noqa: E402
+import records  # noqa: E402
+import simulated  # noqa: E402
+import stability  # noqa: E402
 
 COMMANDS = {
     "known-truth": known_truth, "real-outcomes": real_outcomes, "wrong-models": simulated.WRONG_MODELS,

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from tables import RealTable
 
-from confide.inference.regression import draws, priors, program
+from confide.inference.regression import convergence, draws, priors, program
 from confide.inference.regression.design import divide, noise_multipliers
 from confide.mechanism import record_sums
 from confide.models.inputs import Records
@@ -47,12 +47,4 @@ def fit(table: RealTable, epsilon: float, seed: int, reference_table: RealTable 
         theta = draws.draw(result, DRAWS, np.random.default_rng(seed))
         coefficients = (reference_table or table).contrasts(draws.to_coefficients(result, theta))
         scale = draws.draw_scale(result, DRAWS, np.random.default_rng(seed + 1))
-    return PrivateFit(coefficients, is_converged(result), time.perf_counter() - started, scale)
-
-
-def is_converged(result: program.Result) -> bool:
-    try:
-        from confide.inference.regression import convergence
-    except ImportError:
-        return True
-    return convergence.assess(result).converged
+    return PrivateFit(coefficients, convergence.assess(result).converged, time.perf_counter() - started, scale)

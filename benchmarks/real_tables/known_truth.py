@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import engine
-import ideal
 import numpy as np
 import plain
 import tables
 from judge import Bar, Cell, judge_cell
 from records import summarise_draws
 
+import ideal
 from confide.models import families
 
 NAMES = (

@@ -52,8 +52,10 @@ def report(lines: list[dict]) -> list[str]:
             texts.append(
                 f"{name:13s} eps {epsilon:<4g} runs {len(chosen):2d} | held {share:.2f}"
                 f"{mark(share >= (0.87 if epsilon >= 1 else 0.82))} | ratio {ratio:.2f}{mark(0.75 <= ratio <= 1.4)} "
-                f"[{ratios.min():.2f} {names[np.argmin(ratios)]}, {ratios.max():.2f} {names[np.argmax(ratios)]}] | worst "
-                f"{shares.min():.2f} {names[np.argmin(shares)]} | sd/se {np.median(sd.mean(axis=0) / error):.1f} "
+                f"[{ratios.min():.2f} {names[np.argmin(ratios)]}, "
+                f"{ratios.max():.2f} {names[np.argmax(ratios)]}] "
+                f"| worst {shares.min():.2f} {names[np.argmin(shares)]} "
+                f"| sd/se {np.median(sd.mean(axis=0) / error):.1f} "
                 f"| z {np.max(np.abs(mean - target) / sd):.1f} "
                 f"| converged {np.mean([line['converged'] for line in chosen]):.2f}"
             )

@@ -1,5 +1,5 @@
-"""Uniform features on [-1, 1] with outcomes that the model does not describe, with few records, and with the model's own
-outcomes. Intervals are judged by the field's pseudo-true value: that of least squares or of the likelihood."""
+"""Uniform features on [-1, 1] with outcomes that the model does not describe, with few records, and with outcomes of
+the model. Intervals are judged by the field's pseudo-true value: that of least squares or of the likelihood."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import engine
-import ideal
 import numpy as np
 import plain
 from judge import NORMAL_ERROR, NORMAL_WIDTH, mark, show_coverage
@@ -16,6 +15,7 @@ from records import stack, summarise_draws
 from scipy import special
 from tables import RealTable
 
+import ideal
 from confide.inference.regression.design import Column, Design, Family
 from confide.models import families
 

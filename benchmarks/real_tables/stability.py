@@ -3,6 +3,8 @@ say that they converged have intervals that hold."""
 
 from __future__ import annotations
 
+import itertools
+
 import known_truth
 import numpy as np
 import real_outcomes
@@ -47,7 +49,7 @@ def report(lines: list[dict]) -> list[str]:
             same = [one for one in lines if (one["command"], one["table"], one["epsilon"]) == (command, table, epsilon)]
             epsilons[epsilon] = float(np.median([relative_error(line) for line in same]))
         errors = [epsilons[epsilon] for epsilon in sorted(epsilons)]
-        if any(after > 1.1 * before for before, after in zip(errors, errors[1:], strict=False)):
+        if any(after > 1.1 * before for before, after in itertools.pairwise(errors)):
             texts.append(f"  more budget hurts: {command} {table}: {errors} MISSED")
     return texts
 

@@ -17,9 +17,8 @@ from confide.inference.regression.priors import prior_from_json
 from confide.inference.regression.release import RegressionRelease
 from confide.inference.summaries import from_json
 from confide.models import families
-from confide.privacy import events, pricing
+from confide.privacy import pricing
 from confide.privacy.budget import Guarantee
-from confide.privacy.events.individual import CHANGE
 
 MOST = 60  # features that are forecast while a page is written
 ROWS, RUNS = 2048, 3  # of simulated runs
@@ -78,7 +77,7 @@ def _median_width(release: RegressionRelease, mu: float, guarantee: Guarantee) -
         outcomes = row_samples.sample_outcomes(result, rows, generator)
         simulated = expectation.simulate_run(
             release.design, prior_from_json(release.prior), rows, outcomes, mu, generator,
-            change=events.SENSITIVITY[guarantee.neighbours], matrix_change=CHANGE[guarantee.neighbours],
+            neighbours=guarantee.neighbours,
         )  # fmt: skip
         variances = np.diag(expectation.covariance_of_coefficients(simulated))[:-1]
         deviations.append(np.sqrt(np.median(variances[variances > 0])) if np.any(variances > 0) else 1.0)

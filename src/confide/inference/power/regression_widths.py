@@ -18,7 +18,6 @@ from confide.inference.power.table_guess import RANGE, TableGuess
 from confide.inference.regression import expectation
 from confide.inference.regression.declared import ENGINES, make_design
 from confide.inference.regression.priors import StandardisedPrior
-from confide.privacy.events.individual import CHANGE
 
 RUNS = 1  # simulated runs, whose variances are averaged
 
@@ -56,17 +55,13 @@ class ExpectedRegression:
             bounds = (0.0, 1.0) if self.engine == "logistic" else bounds
             word = self.setting.outcomes.word
             design = make_design(word, features_of(self.schema), bounds, max(2, round(number)))
-            change = self.setting.change
-            covariances = [
-                expectation.covariance_of_coefficients(
-                    expectation.simulate_run(
-                        design, self.prior, self.table.rows, self.table.outcomes, mu,
-                        np.random.default_rng([SEED, run]), change=change,
-                        matrix_change=CHANGE["replace-one" if change > 1 else "add-remove"],
-                    )
-                )
-                for run in range(1 if math.isinf(mu) else RUNS)
-            ]  # fmt: skip
+            neighbours: Any = "replace-one" if self.setting.change > 1 else "add-remove"
+            covariances = []
+            for run in range(1 if math.isinf(mu) else RUNS):
+                generator = np.random.default_rng([SEED, run])
+                table = (self.table.rows, self.table.outcomes)
+                result = expectation.simulate_run(design, self.prior, *table, mu, generator, neighbours=neighbours)
+                covariances.append(expectation.covariance_of_coefficients(result))
             self.results[number, mu] = np.mean(covariances, axis=0)
         return self.results[number, mu]
 

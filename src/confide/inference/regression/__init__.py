@@ -1,1 +1,1 @@
-"""Private regression: which noisy sums are released, and the posterior given them. Nothing here sees a record."""
+"""Private regression: which noisy sums are asked for, and the posterior given their answers; no record is seen."""

@@ -1,9 +1,9 @@
-r"""Where columns are, and how far they spread: a few noisy sums in stages, each with a window that the last one narrowed.
+r"""Where columns are, and how far they spread: a few noisy sums in stages, whose windows become narrower.
 
 With a = clip((x - m) / h, -1, 1) for a window of middle m and half width h, a stage asks for the sums of a and of
-a^2 - 1/2 (the first stage) or |a| - 1/2 over the records, for every numeric column and for the outcome. These two
-numbers are at most sqrt(1.25) long. The first stage also asks for the sums of booleans and levels, times `BINARY`, which
-add `BINARY`^2 for each boolean and each category.
+a^2 - 1/2 (the first stage) or |a| - 1/2 over the records, for every numeric column and for the outcome. A pair of these
+numbers has a squared norm of at most 1.25. The first stage also asks for the sums of booleans and levels, times
+`BINARY`, which add `BINARY`^2 for every boolean and category.
 
 The mean absolute deviation of a column has a public prior, log-normal about a fifth of its half range. The next window
 is four times its 90% posterior quantile, with room for the noise of the middle.
@@ -86,7 +86,10 @@ class Location(NamedTuple):
 
 
 def locate(design: Design, multipliers: dict[str, float], number: float, ask: Ask) -> Location:
-    numeric, binary = np.array(design.numeric, np.int64), [*design.booleans, *sum(design.categories, [])]
+    numeric, binary = (
+        np.array(design.numeric, np.int64),
+        [*design.booleans, *(j for group in design.categories for j in group)],
+    )
     low = np.array([*(design.columns[j].low for j in numeric), design.outcome[0]])
     high = np.array([*(design.columns[j].high for j in numeric), design.outcome[1]])
     reach = (high - low) / 2
@@ -94,6 +97,7 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
     log_posterior = np.tile(-0.5 * np.square(np.log(DEVIATIONS / PRIOR_MEDIAN) / PRIOR_SPREAD), (count, 1))
     deviation = np.full(count, 0.5)  # mean absolute deviations, over the half range
     rates, rate_noise = np.zeros(len(binary)), 0.0
+    chances = np.exp(log_posterior)
     for stage in range(COLUMN_STAGES):
         first = stage == 0
         bound = math.sqrt(1.25 * count + first * BINARY**2 * (len(design.booleans) + len(design.categories)))
@@ -121,8 +125,8 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
         factor = 5.0 if first else 4.0
         least = 3 * error if first else 4 * error
         half = reach * np.minimum(window, np.maximum(factor * deviation, least) + 2 * error)
-        half = np.array([round_scale(each) for each in half])
-        middle = np.array([round_scale(each) for each in middle])
+        half = np.array([round_scale(value) for value in half])
+        middle = np.array([round_scale(value) for value in middle])
     spreads = 1.25 * reach * np.exp(chances @ np.log(DEVIATIONS))
     center, spread = np.zeros(len(design.columns)), np.ones(len(design.columns))
     center[numeric], spread[numeric] = middle[:-1], spreads[:-1]
@@ -131,8 +135,8 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
         if column.typical is not None:
             center[j], spread[j] = np.mean(column.typical), (column.typical[1] - column.typical[0]) / 3.29
     references = tuple(max(group, key=lambda j: center[j]) for group in design.categories)
-    found = Location(center, spread, float(middle[-1]), float(spreads[-1]), np.ones(len(center)), references)
-    return _widen_by_tails(design, found, multipliers, number, ask) if len(numeric) else _rounded(found)
+    location = Location(center, spread, float(middle[-1]), float(spreads[-1]), np.ones(len(center)), references)
+    return _widen_by_tails(design, location, multipliers, number, ask) if len(numeric) else _rounded(location)
 
 
 def _place_rates(
@@ -150,20 +154,22 @@ def _place_rates(
 
 
 def _widen_by_tails(
-    design: Design, found: Location, multipliers: dict[str, float], number: float, ask: Ask
+    design: Design, location: Location, multipliers: dict[str, float], number: float, ask: Ask
 ) -> Location:
     numeric = np.array(design.numeric, np.int64)
-    spread, furthest = found.spread.copy(), found.furthest.copy()
+    spread, furthest = location.spread.copy(), location.furthest.copy()
     noise = math.sqrt(len(numeric)) * multipliers["tails"]
     reach = np.array([(design.columns[j].high - design.columns[j].low) / 2 for j in numeric])
     spread[numeric] = np.maximum(spread[numeric], 0.1 * reach * math.sqrt(min(1.0, 2 * noise / number)))
-    found = _rounded(found._replace(spread=spread))
-    spread = found.spread.copy()
-    ends = [max(design.columns[j].high - found.center[j], found.center[j] - design.columns[j].low) for j in numeric]
+    location = _rounded(location._replace(spread=spread))
+    spread = location.spread.copy()
+    ends = [
+        max(design.columns[j].high - location.center[j], location.center[j] - design.columns[j].low) for j in numeric
+    ]
     largest = np.array(ends) / spread[numeric]
     bins = max(1, math.ceil(math.log2(max(float(largest.max()) / FIRST_TAIL, 1.0001))))
     query = TailQuery(
-        bound=math.sqrt(len(numeric)), deviation=noise, numeric=numeric, center=found.center[numeric],
+        bound=math.sqrt(len(numeric)), deviation=noise, numeric=numeric, center=location.center[numeric],
         spread=spread[numeric], bins=bins,
     )  # fmt: skip
     counts = ask("tails", query).reshape(len(numeric), bins)
@@ -180,14 +186,14 @@ def _widen_by_tails(
                 furthest[j] = 10.0
         spread[j] *= math.sqrt(square)
         furthest[j] /= math.sqrt(square)
-    return _rounded(found._replace(spread=spread, furthest=furthest))
+    return _rounded(location._replace(spread=spread, furthest=furthest))
 
 
-def _rounded(found: Location) -> Location:
+def _rounded(location: Location) -> Location:
     """On the coarse public grid of queries, so that every processor asks for the same."""
-    return found._replace(
-        center=np.array([round_scale(each) for each in found.center]),
-        spread=np.array([round_scale(each) for each in found.spread]),
-        outcome_center=round_scale(found.outcome_center),
-        outcome_spread=round_scale(found.outcome_spread),
+    return location._replace(
+        center=np.array([round_scale(value) for value in location.center]),
+        spread=np.array([round_scale(value) for value in location.spread]),
+        outcome_center=round_scale(location.outcome_center),
+        outcome_spread=round_scale(location.outcome_spread),
     )

@@ -8,7 +8,6 @@ record's slope matrix is the norm at which the noise of the slope is `SLOPE_COST
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +71,3 @@ def _choose_for_counts(family: Counts, number: float, norm: float, noise: float,
 
 def _rounded(clip: float, slope_bound: float) -> Cut:
     return Cut(round_scale(clip), round_scale(slope_bound))
-
-
-__all__ = ["Cut", "choose", "choose_for_labels", "replace"]

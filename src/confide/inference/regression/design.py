@@ -65,7 +65,7 @@ class Share(NamedTuple):
 def divide(design: Design) -> list[Share]:
     """All queries and their shares, which add up to 1. They depend on public facts alone."""
     fixed = {"count": 0.004, "norm": 0.004, "columns": 0.05, "tails": 0.01 if design.numeric else 0.0}
-    # The error of a noisy matrix, as a multiple of the matrix, grows with its size: more of the budget goes to large ones.
+    # The error of a noisy matrix, as a multiple of the matrix, grows with its size: large ones get more of the budget.
     large = min(design.size / 100, 1.0)
     matrices = {
         "moments": 0.09 + 0.06 * large, "middle slope": 0.03 + 0.03 * large, "slope": 0.07 + 0.08 * large,
@@ -73,7 +73,7 @@ def divide(design: Design) -> list[Share]:
     }  # fmt: skip
     tail = {"logistic": 0.0, "linear": 0.01, "counts": 0.03}[design.family]
     steps = 1 - sum(fixed.values()) - sum(matrices.values()) - tail
-    each = steps * growing(STEPS)
+    step_shares = steps * growing(STEPS)
     order = [Share("count", fixed["count"])]
     order += [Share(f"columns {stage}", fixed["columns"] / COLUMN_STAGES) for stage in range(COLUMN_STAGES)]
     order += [Share("tails", fixed["tails"])] if design.numeric else []
@@ -81,7 +81,7 @@ def divide(design: Design) -> list[Share]:
     for step in range(STEPS):
         if step == STEPS // 2:
             order.append(Share("middle slope", matrices["middle slope"], True))
-        order.append(Share(f"scores {step}", float(each[step])))
+        order.append(Share(f"scores {step}", float(step_shares[step])))
     order += [Share("slope", matrices["slope"], True), Share("variance", matrices["variance"], True)]
     return order + ([Share("outcome tail", tail)] if tail else [])
 
@@ -96,4 +96,10 @@ def noise_multipliers(
 ) -> dict[str, float]:
     """Standard deviations of the noise over the bound of a record. `change` is how far a vector within a bound of 1 can
     move between neighbours, `matrix_change` the same of a matrix."""
-    return {each.name: (matrix_change if each.is_matrix else change) / (mu * math.sqrt(each.share)) for each in shares}
+    changes = {False: change, True: matrix_change}
+    return {query.name: changes[query.is_matrix] / (mu * math.sqrt(query.share)) for query in shares}
+
+
+def combine(multipliers: dict[str, float], name: str) -> float:
+    """The noise multiplier of all queries whose names start with `name` together."""
+    return sum(value**-2.0 for key, value in multipliers.items() if key.startswith(name)) ** -0.5

@@ -1,10 +1,10 @@
 r"""Draws of the coefficients given the answers of a private regression, and nothing else.
 
-At the last position t the mean of all answers is g = J (theta - t) + xi + e, where xi ~ N(0, V) is the sampling noise of
-the scores and e ~ N(0, s^2 I) the noise of the queries. J and V have posteriors given their noisy releases. Their means
-enter; what is left open of J adds the covariance of (J - E J)(theta - t) to the noise, and what is left open of V leaves
-the mean of the posterior covariance as it is. Where the slope depends on theta, J is taken at the midpoint of t and each
-draw.
+At the last position t the mean of all answers is g = J (theta - t) + xi + e, where xi ~ N(0, V) is the sampling noise
+of the scores and e ~ N(0, s^2 I) the noise of the queries. J and V have posteriors given their noisy releases. The mean
+of V enters. The diagonal of J is drawn anew for every draw of theta: where little is known of an entry, its coefficient
+has long tails. What is left open of the other entries adds the covariance of (J - E J)(theta - t) to the noise. Where
+the slope depends on theta, J is taken at the midpoint of t and the draw.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def draw(result: Result, count: int, rng: np.random.Generator) -> np.ndarray:
     prior_root = np.linalg.cholesky(result.prior.precision)
     prior_noise = rng.standard_normal((count, d)) @ prior_root.T
     scales = result.slope.draw_scales(count, rng)
-    drawn = scales[:, :, None] * result.slope.matrix * scales[:, None, :]
-    slope = drawn
+    slope = drawn = scales[:, :, None] * result.slope.matrix * scales[:, None, :]
     weights = np.linalg.inv(posterior.spread)
     rounds = 1 if isinstance(result.family, Numbers) else 3
     right = result.prior.precision @ result.prior.mean + prior_noise
+    theta = np.zeros((count, d))
     for turn in range(rounds):
         # The mode of the posterior where the data and the prior mean are perturbed by their own noise.
         weighted = slope @ weights
@@ -73,7 +73,6 @@ def draw(result: Result, count: int, rng: np.random.Generator) -> np.ndarray:
 
 def slopes_at(result: Result, positions: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """The slope at each position: that at the last query, changed as that of normal rows changes."""
-    rows, family = result.frame.rows, result.family
     base = _shape(result, result.position[None])
     other = _shape(result, positions)
     level = np.clip(other.level / base.level, 0.05, 20.0)
@@ -81,7 +80,6 @@ def slopes_at(result: Result, positions: np.ndarray, slopes: np.ndarray) -> np.n
     matrix = matrix + other.bend[:, None, None] * other.along[:, :, None] * other.along[:, None, :]
     old = base.bend[0] * np.outer(base.along[0], base.along[0])
     matrix = matrix - level[:, None, None] * old
-    del rows, family
     values, vectors = np.linalg.eigh(matrix)
     least = 0.05 * level[:, None] * np.linalg.eigvalsh(slopes)[:, :1]
     return (vectors * np.maximum(values, least)[:, None, :]) @ np.swapaxes(vectors, 1, 2)

@@ -14,6 +14,8 @@ from confide.inference.regression import draws, program
 from confide.inference.regression.design import Design, divide, noise_multipliers
 from confide.inference.regression.program import PriorRule, Result
 from confide.mechanism.sum_queries import SumQuery, cut_lengths
+from confide.privacy.events import SENSITIVITY, Neighbours
+from confide.privacy.events.individual import CHANGE
 
 NO_PRIVACY = 1e6  # a budget in Gaussian differential privacy that hides nothing
 
@@ -26,14 +28,14 @@ def simulate_run(
     mu: float,
     generator: np.random.Generator,
     *,
-    change: float = 1.0,
-    matrix_change: float = 1.0,
+    neighbours: Neighbours = "add-remove",
     watch: Callable[[str, SumQuery], None] | None = None,
 ) -> Result:
     """A run on rows that each stand for `design.number` / len(rows) records; `watch` is called with every query."""
     weight = design.number / len(rows)
     mu = min(mu, NO_PRIVACY)
-    multipliers = noise_multipliers(divide(design), mu, change=change, matrix_change=matrix_change)
+    changes = {"change": SENSITIVITY[neighbours], "matrix_change": CHANGE[neighbours]}
+    multipliers = noise_multipliers(divide(design), mu, **changes)
 
     def ask(name: str, query: SumQuery) -> np.ndarray:
         if watch is not None:

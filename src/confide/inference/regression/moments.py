@@ -43,7 +43,7 @@ def shrink_entries(noisy: np.ndarray, variance: float) -> tuple[np.ndarray, floa
 
 
 def shrink_number(noisy: float, deviation: float, scales: np.ndarray) -> tuple[float, float]:
-    """Posterior mean and variance of a number about 0 whose standard deviation is one of `scales`, all equally likely."""
+    """Posterior mean and variance of a number about 0 whose standard deviation is one of `scales`, equally likely."""
     total = np.square(scales) + deviation**2
     log_density = -0.5 * (noisy**2 / total + np.log(total))
     chances = np.exp(log_density - log_density.max())
@@ -122,9 +122,11 @@ def expected_matrices(
     return matrices[0], matrices[1]
 
 
-RATIOS = np.geomspace(0.02, 4.0, 60)  # of diagonal entries over their guess, at which their posterior is computed
+RATIOS = np.geomspace(0.02, 4.0, 240)  # of diagonal entries over their guess, at which their posterior is computed
 RATIO_SPREADS = np.array([0.05, 0.2, 0.6, 1.5])  # of log ratios
 RATIO_SHARES = np.array([0.5, 0.3, 0.15, 0.05])
+MISFIT_SHARES = np.array([0.25, 0.3, 0.3, 0.1, 0.04, 0.01])  # of `ENTRY_SCALES`, for entries over the guess
+MISFIT_WEIGHT = 20.0  # entries that these shares count as
 ENTRY_LEAST = 0.1  # eigenvalues over those of the diagonal
 
 
@@ -157,15 +159,15 @@ class MatrixPosterior(NamedTuple):
 
     def draw_scales(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of the roots of the diagonal entries over those of the mean, (count, d)."""
-        below = np.cumsum(self.chances, axis=1)
-        uniform = rng.random((count, len(below)))
-        places = np.sum(uniform[:, :, None] > below[None, :, :-1], axis=2)
+        below, uniform = np.cumsum(self.chances, axis=1), rng.random((count, len(self.chances)))
+        columns = [np.searchsorted(row[:-1], draws) for row, draws in zip(below, uniform.T, strict=True)]
+        places = np.column_stack(columns)
         return np.sqrt(RATIOS[places] / self.mean_ratios)
 
 
 def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray, rarity: np.ndarray) -> MatrixPosterior:
-    """The posterior of a matrix that was released with noise of this standard deviation on its diagonal and 1/sqrt(2) of
-    it elsewhere. Entries beside the diagonal have a prior scale that follows from `rarity` (`pair_reach`)."""
+    """The posterior of a matrix that was released with noise of this standard deviation on its diagonal, and 1/sqrt(2)
+    of it elsewhere. Entries beside the diagonal have a prior scale that follows from `rarity` (`pair_reach`)."""
     guess = (guess + guess.T) / 2
     usual = np.maximum(np.diag(guess), 3e-3 * np.mean(np.diag(guess)))
     level, level_error = _fit_level(np.diag(noisy), usual, deviation)
@@ -177,7 +179,7 @@ def fit_matrix(noisy: np.ndarray, deviation: float, guess: np.ndarray, rarity: n
     upper = np.triu_indices(len(usual), 1)
     unit, reach = np.outer(sizes, sizes)[upper], pair_reach(rarity)[upper]
     away = (noisy - scale * guess)[upper] / (unit * reach)
-    beside, variance = fit_entries(away, deviation**2 / 2 / (unit * reach) ** 2)
+    beside, variance = fit_entries(away, deviation**2 / 2 / (unit * reach) ** 2, MISFIT_SHARES, MISFIT_WEIGHT)
     inner, variances = np.zeros_like(guess), np.zeros_like(guess)
     inner[upper] = reach * beside + (scale * guess)[upper] / unit
     inner = inner + inner.T + np.eye(len(usual))
@@ -212,18 +214,22 @@ def _fit_ratios(diagonal: np.ndarray, usual: np.ndarray, deviation: float, level
     return posterior / posterior.sum(axis=1, keepdims=True)
 
 
-def fit_entries(noisy: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior means and variances of entries about 0, each with noise of its variance."""
+def fit_entries(
+    noisy: np.ndarray, variance: np.ndarray, prior_shares: np.ndarray = ENTRY_SHARES, weight: float = PRIOR_WEIGHT
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior means and variances of entries about 0 with noise of these variances. The shares of `ENTRY_SCALES` are
+    fitted to all entries; the prior shares count as `weight` entries."""
     if not noisy.size:
         return noisy, noisy
-    shares, start = ENTRY_SHARES, PRIOR_WEIGHT * ENTRY_SHARES
+    shares, start = prior_shares, weight * prior_shares
     total = ENTRY_SCALES + variance[:, None]
     log_density = -0.5 * noisy[:, None] ** 2 / total - 0.5 * np.log(total)
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    chances = density * shares
     for _ in range(ROUNDS):
         chances = density * shares
         chances /= chances.sum(axis=1, keepdims=True)
-        shares = (chances.sum(axis=0) + start) / (noisy.size + PRIOR_WEIGHT)
+        shares = (chances.sum(axis=0) + start) / (noisy.size + weight)
     share = ENTRY_SCALES / total  # of the deviation that is kept
     mean = noisy * np.sum(chances * share, axis=1)
     square = np.sum(chances * (share * variance[:, None] + (share * noisy[:, None]) ** 2), axis=1)

@@ -1,17 +1,17 @@
 r"""Bounded scores of one outcome family in the linear predictor eta, with their expectation, slope and variance.
 
-A record contributes w psi z to a sum of scores, where z is its standardised row, psi its bounded residual and w a weight
-that depends on z alone. Each family here knows, for a linear predictor and a row norm,
+A record contributes w psi z to a sum of scores, where z is its standardised row, psi its bounded residual and w a
+weight that depends on z alone. Every family knows, for a linear predictor and a row norm,
 
 - `largest`: the largest |psi| over all outcomes, from which w follows,
 - `slope`: minus the derivative of E psi by eta at the truth,
 - `variance`: E psi^2 at the truth, where the variance is the family's,
 - `center`: what is subtracted, so that E psi = 0 at the truth,
-- `cut`: where the residual or the count is cut.
+- `cut`: where the residual is cut.
 
 The targets are those of the field: the likelihood for two labels, least squares for numbers, and the Poisson
-quasi-likelihood for counts, whose variance is free: the outcome is cut at K, and what is subtracted is E min(y, K) under
-a negative binomial distribution with a dispersion that is learnt.
+quasi-likelihood for counts, whose variance is free: the residual y - m is cut at k, and what is subtracted is its
+expectation under a negative binomial distribution with a dispersion that is learnt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()  # of a standard normal distribution
@@ -96,7 +96,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class CountTables:
-    """Moments of the residual y - m cut at k, by (log k, eta), where y is a negative binomial count of mean m = exp eta."""
+    """Moments of the residual y - m cut at k, by (log k, eta), of a negative binomial count y of mean m = exp eta."""
 
     etas: np.ndarray
     log_cuts: np.ndarray
@@ -122,8 +122,8 @@ class CountTables:
 
 
 def tabulate_counts(dispersion: float, furthest: int, least_cut: float) -> CountTables:
-    """Counts above 60 are grouped, with their masses from the distribution function. The derivative of an expectation by
-    eta is the expectation times the score of the distribution, (y - m) / (1 + dispersion m)."""
+    """Counts above 60 are grouped, with their masses from the distribution function. The derivative of an expectation
+    by eta is that of its product with the score of the distribution, (y - m) / (1 + dispersion m)."""
     etas = np.linspace(-6, math.log(furthest) + 0.7, 120)
     log_cuts = np.linspace(math.log(least_cut), math.log(furthest), CUTS)
     small = np.arange(min(furthest, 60) + 1)
@@ -151,9 +151,9 @@ def tabulate_counts(dispersion: float, furthest: int, least_cut: float) -> Count
 class Counts:
     """Poisson quasi-likelihood: psi is the residual y - m cut at k = clip / norm of the row, less its expectation.
 
-    The noise follows k and not the counts themselves, so that k is a few residual deviations where a cut of y would have
-    to be the mean and as much more. `center` and `spread` are the mean and standard deviation of eta over the records,
-    as far as they are known.
+    The noise follows k and not the counts themselves: k is a few residual deviations where a cut of y would have to be
+    the mean and as much more. `center` and `spread` are the mean and standard deviation of eta over the records, as far
+    as they are known.
     """
 
     mean: float  # of the outcome
@@ -222,7 +222,3 @@ class Counts:
 
 
 Outcomes = TwoLabels | Numbers | Counts
-
-
-def normal_tail(k: float) -> float:
-    return float(stats.norm.sf(k))

@@ -20,7 +20,8 @@ The last two are about single coefficients, and leave the intervals of others al
 generalised linear model, or the parameters of another with at most `FEW`; scores of several labels, and where the plan
 names features the categories of a column, are taken against their mean, which is all that records tell of them. Weights
 of networks and of single pixels mean nothing one by one, points have no width, and fewer than `LEAST` draws of a chain
-tell nothing: then there is no verdict, though there may be reasons. Draws of the posterior given what was released, as
+tell nothing: then there is no verdict, though there may be reasons. A regression on a table is judged by what it
+released (`confide.inference.regression.convergence`). Other draws of the posterior given what was released, as
 `confide.scoring` makes them, are independent and know of the noise: nothing of this is asked of them, but that there
 are `ENOUGH`.
 """
@@ -39,6 +40,8 @@ import numpy as np
 from confide.data.schema import MISSING
 from confide.inference import summaries
 from confide.inference.posterior_files import name_leaves
+from confide.inference.regression import convergence
+from confide.inference.regression.release import RegressionRelease
 from confide.models import families
 from confide.models.model import Model
 
@@ -64,6 +67,8 @@ DRAWS = {  # what draws are that are no posterior
     "would have come to rest.",
     "disagreement": "The draws are where each chain was when the budget was spent, not where the coefficients are.",
     "exploration": "The draws are where the chain was, not where the coefficients are.",
+    "release": "What was released is too little, or does not fit together: intervals of the draws may miss the "
+    "coefficients.",
 }
 
 
@@ -123,6 +128,9 @@ class Columns(NamedTuple):
 def judge(posterior: Released) -> Judgement:
     """Whether the draws may be read as a posterior, by the rule at the top of this module."""
     plan, family = posterior.plan, _family(posterior)
+    release = getattr(posterior, "release", None)
+    if isinstance(release, RegressionRelease):
+        return _judge_regression(release, posterior.chains * posterior.size)
     if summaries.from_json(plan).independent:
         return Judgement(True if posterior.chains * posterior.size >= ENOUGH else None, independent=True)
     counted = sum(math.prod(leaf.shape[2:]) for leaf in jax.tree.leaves(posterior.draws))
@@ -136,6 +144,16 @@ def judge(posterior: Released) -> Judgement:
     if judged and np.all(np.isfinite(columns.draws)):
         found += _chains(posterior, columns, SMALLER if swings else further(plan))
     return Judgement(False if found else True if judged else None, tuple(found))
+
+
+def _judge_regression(release: RegressionRelease, draws: int) -> Judgement:
+    """By the rule of `inference.regression.convergence`, over what was released."""
+    if draws < ENOUGH:
+        return Judgement(None, independent=True)
+    result = convergence.assess(release.result)
+    advice = "A larger budget or more records would tell more."
+    reasons = tuple(Reason("release", f"{reason[0].upper()}{reason[1:]}.", advice) for reason in result.reasons)
+    return Judgement(result.converged, reasons, independent=True)
 
 
 def load_arviz() -> Any:

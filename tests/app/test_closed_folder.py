@@ -1,8 +1,10 @@
 """Every number in the folder of a run has a class, and whatever follows from something else is recomputed by verify."""
 
+import datetime
 import fnmatch
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from confide import Refused, baselines, models
 from confide.app.runs import run_files
 from confide.inference import scoring, verification
 from confide.mechanism.scale import ScaleRelease
-from helpers.fits import X, Y
+from helpers.fits import X, Y, ledger_of
 
 BUDGET = confide.Budget(epsilon=2.0, delta=1e-5)
 BOUNDED = models.logistic_regression(3, norm_bound=1.0)
@@ -174,6 +176,26 @@ def test_every_leaf_has_a_class_and_a_function_that_changes_is_refused(name, fol
                 accepted.append(f"{file.name}:{'.'.join(map(str, route))}")
             shutil.rmtree(place)
     assert accepted == []
+
+
+def test_no_file_tells_how_long_the_run_took(tmp_path):
+    """Duration can depend on records: a folder has the day of the charge, and bytes that do not depend on the time."""
+    ledger, now = ledger_of(tmp_path, epsilon=4.0), datetime.datetime.now(datetime.UTC)
+    posterior = confide.fit(models.logistic_regression(3), (X, Y), BUDGET, draws=20, ledger=ledger, **QUIET)
+    first, second = (posterior.save(tmp_path / name) for name in ("first", "second"))
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+        assert not re.search(rb"\d{4}-\d\d-\d\dT", path.read_bytes()), path.name
+    day = datetime.date.fromisoformat(posterior.plan["ledger"]["time"])
+    assert abs(day - now.date()) <= datetime.timedelta(days=1)
+    assert ledger.history("patients")[0].time.startswith(f"{day}T")
+    run_files.verify(first)
+    with xarray.open_dataset(first / "posterior.nc", group="posterior", engine="h5netcdf") as file:
+        held = file.load()
+    held.attrs["created_at"] = now.isoformat()
+    held.to_netcdf(first / "posterior.nc", group="posterior", engine="h5netcdf", mode="w")
+    with pytest.raises(Refused, match=r"created_at in posterior\.nc"):
+        run_files.verify(first)
 
 
 def test_draws_that_follow_from_a_release_cannot_be_changed(folders, tmp_path):

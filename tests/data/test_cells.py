@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from confide.data import cells, encoding, schema_draft, tables
 from confide.data.schema import Column, Schema, loads
+from confide.validation import Refused
 
 BLANKS = st.sampled_from(["", " ", "  ", "\t"])
 CASES = st.sampled_from([str, str.lower, str.upper, str.title, str.swapcase])
@@ -213,3 +214,29 @@ def test_a_draft_from_the_data_keeps_codes_that_only_text_tells_apart(tmp_path):
     text = "a,y\n" + "01,0\n1,1\nx,0\n1.0,1\n" * 3
     found = loads(draft(tmp_path, text, make=schema_draft.from_data).toml)
     assert encoding.encode_table(found.with_target(), tables.open_table(tmp_path / "t.csv")).present.all()
+
+
+BEYOND = ["10000000000000000", "9007199254740993", "-10000000000000001.0", "1" * 99, 2**53 + 1, 1e17]
+
+
+@pytest.mark.parametrize("code", BEYOND, ids=str)
+def test_codes_that_floating_point_does_not_hold_are_refused(code):
+    """pandas writes a column as floating point once one value is missing, and all other records would be read anew."""
+    for wrong in (
+        lambda: Column(name="a", kind="categorical", categories=("1", code)),
+        lambda: Column(name="a", kind="ordinal", categories=(code, "b")),
+        lambda: Column(name="a", kind="boolean", true=("1", code)),
+        lambda: described(Column(name="a", kind="boolean"), missing_values=("", code)),
+    ):
+        with pytest.raises(Refused, match=r"beyond 2\^53.*with a letter") as caught:
+            wrong()
+        assert "\n" not in str(caught.value)
+
+
+def test_the_largest_codes_are_read_alike_where_a_value_is_missing():
+    codes = [2**53, 2**53 - 1, 10**15]
+    column = Column(name="a", kind="categorical", categories=tuple(map(str, codes)))
+    for series in (pandas.Series(codes), pandas.Series([*codes, None])):
+        written = series.to_csv(index=False, header=False).split("\n")
+        assert places(column, written[:3]) == places(column, list(series)[:3]) == [0, 1, 2]
+    assert places(Column(name="a", kind="categorical", categories=("a", "id-10000000000000000")), ["a"]) == [0]

@@ -190,6 +190,77 @@ def test_published_claim_holds_for_exact_densities():
 # What is enforced
 
 
+HUGE = (1e6, 1e12, 1e17, 1.5 * 2.0**62, 1.23e23, 3e38)
+NUMBERS = (0.0, 0.3, -1.0, 1e3, *HUGE, *(-y for y in HUGE))
+COUNTED = (0.0, 1.0, 2.0, 40.0, 1e3, *HUGE)
+STEEPEST = {  # a model, and outcomes of one record
+    "logistic": (models.logistic_regression(1, norm_bound=1.0), (0.0, 1.0)),
+    "logistic, intercept": (models.logistic_regression(1, norm_bound=1.0, intercept=True), (0.0, 1.0)),
+    "softmax": (models.softmax_regression(1, 3, norm_bound=1.0), (0.0, 1.0, 2.0)),
+    "linear": (models.linear_regression(1, norm_bound=1.0), NUMBERS),
+    "linear, intercept": (models.linear_regression(1, norm_bound=1.0, intercept=True), NUMBERS),
+    "linear, noise 0.37": (models.linear_regression(1, noise_scale=0.37, norm_bound=1.0), NUMBERS),
+    "linear, noise 1e-3": (models.linear_regression(1, noise_scale=1e-3, norm_bound=1.0), NUMBERS),
+    "poisson": (models.poisson_regression(1, largest_mean=8.0, norm_bound=1.0), COUNTED),
+    "poisson up to 1e15": (models.poisson_regression(1, largest_mean=1e15, norm_bound=1.0), (*COUNTED, 1e15)),
+    "negative binomial": (models.negative_binomial_regression(1, norm_bound=1.0), COUNTED),
+    "dispersion 1e-6": (models.negative_binomial_regression(1, dispersion=1e-6, norm_bound=1.0), COUNTED),
+    "dispersion 1e6": (models.negative_binomial_regression(1, dispersion=1e6, norm_bound=1.0), COUNTED),
+}
+PLACES = np.unique([*np.linspace(-1e5, 1e5, 2001), *np.linspace(-60, 60, 2001), *np.linspace(-0.1, 0.1, 301)])
+NEAR = np.array([sign * step for step in (0, 1e-16, 1e-15, 1e-13, 1e-9, 1e-5, 1e-2) for sign in (-1, 1)])
+
+
+def steepest_excess(thetas, values, slope):
+    """By how much the values increase or decrease between two places by more than the slope allows."""
+    rises = (sign * values - slope * thetas for sign in (-1, 1))
+    return max(float(np.max(rise - np.minimum.accumulate(rise))) for rise in rises)
+
+
+@pytest.mark.parametrize("clipping", [None, "plain"])
+@pytest.mark.parametrize("name", STEEPEST)
+def test_rounding_makes_no_staircase_of_what_one_record_adds(name, clipping):
+    """What a record adds to the log density is Lipschitz in floating point too, whatever its row and outcome.
+
+    Its log likelihood can be so large that rounding moves it in jumps; the price knows of the gradient alone.
+    """
+    model, outcomes = STEEPEST[name]
+    model, slope = convexity.weigh(model, clipping), 0.27  # power times gradient bound, at epsilon 1
+    intercept, several = model.linear.intercept, math.prod(model.linear.outputs)
+    direction = np.array([1.0, -1.0, 0.0] if several > 1 else [1.0] * (1 + intercept))
+    direction /= np.linalg.norm(direction)
+    for clip in (None,) if several > 1 else (1e-6, 0.3, 30.0):
+        target = targets.convex(model, slope / convexity.shape(model, clip).gradient_bound, clip)
+        every = jax.jit(jax.vmap(target.log_density, (0, None)))
+        for x, y in itertools.product((1.0, -0.7, 1e-3, 1e-6, 1e-12, 1e-34, 1e-38), outcomes):
+            arrays = target.arrays((np.array([[x]], np.float32), np.array([y], np.float32)))
+            arrays |= {"precision": 0.0}  # the prior, whose rounding is not the record's
+            score = float(direction @ np.r_[[1.0] * intercept, [x] * several]) or x
+            kinks = [float(arrays[end][0]) / score for end in ("low", "high") if end in arrays]
+            near = [np.clip(np.nan_to_num(kink), -9e4, 9e4) * (1 + NEAR) for kink in (*kinks, 0.0, 0.0)[:2]]
+            thetas = np.sort(np.concatenate([PLACES, *near]))
+            with jax.enable_x64(True):
+                places = jnp.asarray(thetas[:, None] * direction)
+                values = [np.asarray(every(places, arrays))]
+                if x in (1.0, 1e-12):
+                    values.append(np.asarray(jax.vmap(target.log_density, (0, None))(places, arrays)))
+            for found in values:
+                assert steepest_excess(thetas, found, slope) <= 1e-9, (clip, x, y)
+
+
+@pytest.mark.filterwarnings("ignore::confide.ExactnessWarning")
+def test_an_outcome_of_1e18_does_not_decide_a_draw():
+    """The posterior of 1,926 records is about N(516, 1), and one more record moves it by 0.27 at most.
+
+    Numbers of the size of its outcome lie 1024 apart: a loss that was a difference of two such numbers kept every draw
+    below 512, at a claimed epsilon of 1.
+    """
+    x, y = np.ones((1927, 1)), np.append(np.full(1926, 1e4), -1.5 * 2.0**62)
+    model, sampler = models.linear_regression(1, norm_bound=1.0), ops(**SHORT)
+    draws = fit(sampler, BUDGET, model, (x, y), records=1926, key=3).draws
+    assert 512 < float(np.ravel(draws["weights"])[0]) < 520
+
+
 @pytest.mark.long
 def test_no_record_moves_a_clipped_density_by_more_than_the_clip():
     """Its gradient is the clipped residual, so the value is its integral; and it stays concave."""

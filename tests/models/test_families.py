@@ -149,23 +149,37 @@ def test_bounds_hold_and_are_nearly_met(name):
             slopes = np.diff(cut) / (np.diff(s) / length)
             steepest, most = max(steepest, np.abs(cut).max()), max(most, slopes.max())
             flattest = min(flattest, slopes.min())
-            y = float(family.cut_outcome(np.array([y]), np.array([reach]))[0])
-            residual = family.residual(s, np.full(s.shape, y))
-            np.testing.assert_allclose(np.clip(residual, -reach, reach) * length, cut, atol=1e-12)
-            low, high = (np.broadcast_to(end, s.shape) for end in _uncut(family, y, reach))
+            low, high, above = (float(ends[0]) for ends in _uncut(family, y, reach))
             inside = (s > low + 1e-9) & (s < high - 1e-9)
             assert np.all(np.abs(residual[inside]) <= reach * (1 + 1e-9))
-            outside = (s < low - 1e-9) | (s > high + 1e-9)
-            beyond = np.minimum(family.residual_bound, reach * (1 - 1e-9))
-            assert np.all(np.abs(residual[outside]) >= beyond)
+            np.testing.assert_allclose(cut[s < low - 1e-9], -reach * length, rtol=1e-9)
+            np.testing.assert_allclose(cut[s > high + 1e-9], above * length, rtol=1e-9, atol=1e-12)
     assert flattest >= -1e-12  # it stays convex
     assert 0.99 * shape.gradient_bound < steepest <= shape.gradient_bound * (1 + 1e-12)
     assert 0.6 * shape.smoothness < most <= shape.smoothness * (1 + 1e-9)
 
 
 def _uncut(family, y, reach):
+    """Between which scores the residual varies, and the cut residual above."""
+    outcome, threshold = np.array([y]), np.array([reach])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return family.uncut_scores(np.array([y]), np.array([reach]))
+        return *family.uncut_scores(outcome, threshold), family.upper_residual(outcome, threshold)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_increments_of_the_loss_are_differences_of_the_likelihood(name):
+    """Where nothing is large, so that the difference keeps its digits."""
+    family, outcomes = CASES[name]
+    start, end = (ends.ravel() for ends in np.meshgrid(SCORES[SCORES < 1.6], SCORES[SCORES < 1.6]))
+    with jax.enable_x64(True):
+        for y in outcomes:
+            every = jnp.full(start.shape, y)
+            loss = [-jax.vmap(family.log_likelihood)(jnp.asarray(s), every) for s in (start, end)]
+            for function in (np.asarray, jnp.asarray):
+                found = family.loss_increment(function(start), function(end), function(every))
+                np.testing.assert_allclose(found, loss[1] - loss[0], rtol=1e-11, atol=1e-11)
+            small = family.loss_increment(start, start + 1e-9, np.asarray(every))
+            np.testing.assert_allclose(small / 1e-9, family.residual(start, y), rtol=1e-6, atol=1e-6)
 
 
 def test_simulated_outcomes_have_the_moments():

@@ -177,6 +177,28 @@ def test_the_program_that_was_named_is_the_one_that_runs(name, monkeypatch):
     assert at_charge == [len(calls)]
 
 
+def test_a_prior_is_traced_for_the_last_time_before_the_noise_is_bound(monkeypatch):
+    """Also where the run buys the scale of its records, and its last program is built after that: whether JAX still
+    remembers how it traced the prior, does not matter."""
+    traced, before_charge, spend = [], [], fitting.spend
+
+    def log_prior(parameters):
+        traced.append(None)
+        return -0.5 * jnp.sum(jnp.square(parameters["weights"]))
+
+    def charge(*given):
+        result = spend(*given)
+        before_charge.append(len(traced))
+        jax.clear_caches()
+        return result
+
+    monkeypatch.setattr(fitting, "spend", charge)
+    model = models.logistic_regression(COLUMNS, prior=log_prior)
+    posterior = confide.fit(model, (X, Y), BUDGET, confide.sgld(), steps=3, key=7, verbose=False)
+    assert "scale" in posterior.plan
+    assert before_charge == [len(traced)]
+
+
 @pytest.mark.filterwarnings("ignore::confide.ExactnessWarning")
 @pytest.mark.parametrize("key", [None, 7])
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -6,23 +6,21 @@ Every cell is read by itself, so that how one record is written never decides ho
 - A **plain decimal** is digits with at most one decimal mark and a sign: `1`, `1.0`, `-9.00`, and no `1e3`. Plain
   decimals are compared as numbers, since programs write the same code as `1` or as `1.0`: pandas writes every whole
   number of a column with `.0` once one of its values is missing. So `1.0` is the category `1`, the truth value `1`, or
-  the missing value `1`, whichever the schema declares.
+  the missing value `1`, whichever the schema declares. A schema declares none above 2^53, whose digits would be lost.
 - Where two categories of a column are equal as numbers (`01` and `1`), its cells are compared with them as text.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from confide.data.schema import FALSE, TRUE, Column, Schema, text
+from confide.data.schema import FALSE, PLAIN, TRUE, Column, Schema, text
 
 ABSENT = -1
 UNREADABLE = (TypeError, ValueError, OverflowError)  # what Python makes of values that are no numbers, or too long
-PLAIN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 LONGEST = 100  # characters of a plain decimal; a longer text is compared as text
 NAMELESS = ("nan", "<NA>")  # what pandas and NumPy write for a missing value
 

@@ -18,6 +18,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -30,6 +31,8 @@ TRUE = ("true", "yes", "y", "t", "1")
 FALSE = ("false", "no", "n", "f", "0")
 MISSING_VALUES = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 FILL_IN = "FILL IN"
+PLAIN = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")  # a plain decimal, see `confide.data.cells`
+LARGEST_CODE = 2**53  # up to which floating point holds every whole number, and is written digit by digit
 OTHER, MISSING = "(other)", "(missing)"
 
 
@@ -99,6 +102,7 @@ class Column:
             _fill("categories", self.categories or None)
             if len(self.categories) + self.other < 2:
                 raise Refused("categories lists one value: list all, or set kind = 'ignore'")
+        _check_codes((*self.categories, *self.true, *self.false))
         if self.kind == "boolean" and {w.lower() for w in self.true} & {w.lower() for w in self.false}:
             raise Refused("true and false share a word: give different ones")
         if self.shares:
@@ -147,6 +151,7 @@ class Schema:
     def __post_init__(self) -> None:
         validation.one_of((".", ","), decimal=self.decimal)
         object.__setattr__(self, "missing_values", _words("missing_values", self.missing_values))
+        _check_codes(self.missing_values)
         if self.norm_bound is not None:
             object.__setattr__(self, "norm_bound", validation.positive(norm_bound=self.norm_bound))
         names = [column.name for column in self.columns]
@@ -327,6 +332,21 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
     if twice := next((word for word in words if words.count(word) > 1), None):
         raise Refused(f"{name} lists {twice!r} twice: keep one")
     return words
+
+
+def _check_codes(words: tuple[str, ...]) -> None:
+    """Refuse numbers beyond 2^53, which stand for something else once one value of their column is missing.
+
+    Programs such as pandas then write the column as floating point: 9007199254740993 becomes 9007199254740992.0, and
+    10000000000000000 becomes 1e+16, which is no plain decimal. One record would decide how all others are read.
+    """
+    for word in words:
+        plain = word.replace(",", ".")
+        if PLAIN.fullmatch(plain) and abs(Decimal(plain)) > LARGEST_CODE:
+            raise Refused(
+                f"{word!r} is a number beyond 2^53 = {LARGEST_CODE}, which loses digits where a value of its column is "
+                "missing: write it as text with a letter (id-1234...) in the schema and in the table, or shorten it"
+            )
 
 
 def text(value: Any) -> str:

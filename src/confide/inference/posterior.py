@@ -190,6 +190,11 @@ class Posterior:
         with warnings.catch_warnings():  # more chains than draws are as it should be where each releases one
             warnings.filterwarnings("ignore", "More chains", UserWarning)
             data = arviz.from_dict(posterior=variables, **self._coordinates(variables))
+        for attributes in (
+            data.attrs,
+            data["posterior"].attrs,
+        ):  # with the time of the charge it tells how long the run took
+            attributes.pop("created_at", None)
         data["posterior"].attrs["guarantee"] = (
             "none" if self.guarantee is None else json.dumps(self.guarantee.to_json())
         )

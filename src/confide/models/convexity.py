@@ -87,7 +87,7 @@ def prepare_linear(model: Model, records: Records) -> tuple[Model, Records]:
 
 def weigh(model: Model, clipping: str | None) -> Model:
     """The model with bounded scores by weights, where they keep it convex and nobody asked for others."""
-    if clipping == "plain" or model.linear is None or model.linear.bounded_loss is None:
+    if clipping == "plain" or model.linear is None or model.family is None or not model.family.convex_weights:
         if clipping == "weighted":
             raise Refused(
                 f"clipping = 'weighted' is not known to keep {model.name} convex: leave it out, or use sgld()"

@@ -150,6 +150,9 @@ class Logistic(Family):
     def log_likelihood_bound(self, score: float) -> float:
         return float(np.logaddexp(0.0, score))
 
+    def loss_increment(self, start: Array, end: Array, y: Array) -> Array:
+        return (1 - y) * _softplus_increment(start, end - start) + y * _softplus_increment(-start, start - end)
+
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         odds = np.log(threshold) - np.log1p(-np.minimum(threshold, 1.0))
         end = np.where(threshold < 1, odds, np.inf)
@@ -302,13 +305,7 @@ class Gaussian(Family):
     def bounded(self, s: Array, y: Array, threshold: Array, typical: float = 1.0) -> Array:
         return _library(s).clip(self.residual(s, y), -threshold, threshold)
 
-    convex_weights = True
-
-    def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
-        """Huber's."""
-        library, variance = _library(s), self.noise_scale**2
-        held = library.clip(s - y, -threshold * variance, threshold * variance)
-        return held**2 / (2 * variance) + threshold * (library.abs(s - y) - library.abs(held))
+    convex_weights, symmetric_errors = True, True
 
     def weighted_smoothness(self, bound: float, clip: float, typical: float = 1.0) -> float:
         return self.smoothness(bound, clip)
@@ -341,6 +338,9 @@ class Gaussian(Family):
     def planned_residual(self) -> float:
         """Two standard deviations."""
         return 2.0 / self.noise_scale
+
+    def loss_increment(self, start: Array, end: Array, y: Array) -> Array:
+        return (end - start) * ((end + start) / 2 - y) / self.noise_scale**2
 
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         half = threshold * self.noise_scale**2
@@ -442,12 +442,18 @@ class Poisson(Counts):
     def residual_scale(self) -> float:
         return math.sqrt(self._largest)
 
-    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        low = np.where(y > threshold, np.log(y - threshold), -np.inf)
-        return low, np.where(y + threshold < self._largest, np.log(y + threshold), np.inf)
+    def loss_increment(self, start: Array, end: Array, y: Array) -> Array:
+        """For scores up to that of the largest mean."""
+        library = _library(start)
+        return library.exp(start) * library.expm1(end - start) - y * (end - start)
 
-    def cut_outcome(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-        return np.minimum(y, self._largest + threshold)
+    def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The mean rises no further than to the largest one, which may be before the residual is cut."""
+        low = np.where(y > threshold, np.log(np.minimum(y - threshold, self._largest)), -np.inf)
+        return low, np.log(np.minimum(y + threshold, self._largest))
+
+    def upper_residual(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+        return np.clip(self._largest - y, -threshold, threshold)
 
 
 @dataclass(frozen=True)
@@ -529,10 +535,14 @@ class NegativeBinomial(Counts):
     def residual_scale(self) -> float:
         return math.sqrt(self._size)
 
+    def loss_increment(self, start: Array, end: Array, y: Array) -> Array:
+        odds, rise = start + math.log(self.dispersion), end - start
+        return self._size * _softplus_increment(odds, rise) + y * _softplus_increment(-odds, -rise)
+
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        size = self._size
-        low = np.where(y > threshold, np.log(size * (y - threshold) / (size + threshold)), -np.inf)
-        return low, np.where(threshold < size, np.log(size * (y + threshold) / (size - threshold)), np.inf)
+        share = threshold / self._size
+        low = np.where(y > threshold, np.log(y - threshold) - np.log1p(share), -np.inf)
+        return low, np.where(share < 1, np.log(y + threshold) - np.log1p(-share), np.inf)
 
 
 FAMILIES: tuple[type[Family], ...] = (Logistic, Softmax, Gaussian, Poisson, NegativeBinomial)
@@ -608,6 +618,14 @@ def _set(family: Family, **checked: Any) -> None:
 
 def _library(s: Array) -> Any:
     return np if isinstance(s, np.ndarray) else jnp
+
+
+def _softplus_increment(start: Array, rise: Array) -> Array:
+    """log(1 + e^(start + rise)) - log(1 + e^start), for a small rise without the difference of the two."""
+    library = _library(start)
+    near = library.log1p(_sigmoid(start) * library.expm1(library.clip(rise, -1.0, 1.0)))
+    far = library.logaddexp(start + rise, 0.0) - library.logaddexp(start, 0.0)
+    return library.where(library.abs(rise) < 1, near, far)
 
 
 def _sigmoid(s: Array) -> Array:

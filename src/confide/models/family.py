@@ -164,11 +164,15 @@ class Family:
     """In usual lengths of a score: hardly any is cut."""
 
     def bounded_loss(self, s: Array, y: Array, threshold: Array) -> Array:
-        """What `bounded` is the derivative of by s, where it is one that rises with s (`convex_weights`)."""
+        """A function whose derivative by s is `bounded`; for families with `convex_weights` and without
+        `symmetric_errors`. It is small at s = 0, so that its difference from there loses no digits."""
         raise NotImplementedError
 
     convex_weights: ClassVar[bool] = False
     """Whether bounded scores are the gradient of a convex function, so that what rests on convexity may use them."""
+
+    symmetric_errors: ClassVar[bool] = False
+    """Whether `bounded` is the residual cut to the threshold, because errors are symmetric about the mean."""
 
     # What noisy sums of bounded scores tell: for one score a record.
 
@@ -211,10 +215,20 @@ class Family:
     unknown_information: ClassVar[bool] = False
     """Whether the information of a usual record depends on outcomes whose size nobody declared."""
 
+    # The loss with its residual cut to a threshold, for one score a record.
+
     def uncut_scores(self, y: np.ndarray, threshold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Between which scores |r| is at most the threshold; for one score a record."""
+        """The scores (low, high) between which the residual varies: below it is -threshold, above `upper_residual`."""
         raise NotImplementedError
 
-    def cut_outcome(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
-        """The outcomes, with one that is cut to the threshold at every score replaced by a smaller one that is too."""
-        return y
+    def upper_residual(self, y: np.ndarray, threshold: np.ndarray) -> np.ndarray:
+        """The cut residual at every score above those of `uncut_scores`."""
+        return threshold
+
+    def loss_increment(self, start: Array, end: Array, y: Array) -> Array:
+        """The negative log likelihood at the score `end` less that at `start`.
+
+        It is computed from end - start and never as a difference of two log likelihoods. These can be so large that
+        rounding makes their difference a staircase in the score, whose steps no bound on the gradient limits.
+        """
+        raise NotImplementedError

@@ -50,12 +50,13 @@ class Linear:
     """
 
     residual: Callable[[jax.Array, jax.Array], jax.Array]
+    loss_increment: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]  # see `Family.loss_increment`
     bounded: Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
     log_likelihood: Callable[[jax.Array, jax.Array], jax.Array]
     outputs: tuple[int, ...]  # () for one score a record
     intercept: bool
     norm_bound: float | None = None  # of the rows, without the constant of the intercept
-    bounded_loss: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None  # see `Family.convex_weights`
+    bounded_loss: Callable[[jax.Array, jax.Array, jax.Array], jax.Array] | None = None  # see `Family.bounded_loss`
     weighting: Weighting | None = None  # None: gradients are cut by their own length
     marked: Callable[[jax.Array], jax.Array] | None = None  # (labels) -> which rows are no records but marks of a test
 
@@ -201,12 +202,12 @@ def take_noise_as_given(model: Model) -> Model:
 
 @cache
 def _close(family: Family, intercept: bool, norm_bound: float | None) -> Linear:
-    """The closed form; the very same one for equal families, so that a program that was compiled for one model serves
-    the next."""
+    """The closed form. Equal families share one, and so models of such families share compiled programs."""
     return Linear(
         residual=family.residual,
         bounded=family.bounded,
-        bounded_loss=family.bounded_loss if family.convex_weights else None,
+        bounded_loss=family.bounded_loss if family.convex_weights and not family.symmetric_errors else None,
+        loss_increment=family.loss_increment,
         log_likelihood=family.log_likelihood,
         outputs=family.outputs,
         intercept=intercept,

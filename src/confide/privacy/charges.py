@@ -79,7 +79,11 @@ def is_paid(ledger: Ledger, dataset: str, begun: Begun | None) -> bool:
 
 
 def entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
-    """What the run took from the ledger and what it left, which depends on no record."""
+    """What the run took from the ledger and what it left, which depends on no record.
+
+    It is published with the run, and so gives the day of the charge alone: the exact times of two events tell how long
+    a run took, which can depend on records. The ledger keeps the exact time for its owner.
+    """
     account = ledger.account(dataset)
     try:
         left = ledger.left(dataset)._asdict()
@@ -89,7 +93,7 @@ def entry(ledger: Ledger, dataset: str, charge: Charge) -> dict[str, Any]:
         "dataset": dataset,
         "receipt": charge.receipt,
         "seal": charge.seal,
-        "time": charge.time,
+        "time": charge.time[:10],
         "budget": account.budget.to_json(),
         "composition": account.composition,
         "share": charge.share,

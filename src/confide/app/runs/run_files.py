@@ -15,8 +15,9 @@ from confide.inference.verification import Verification
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
-VERSIONS = ("created_at", "creation_library", "creation_library_version", "creation_library_language")
-VERSIONS += ("arviz_version", "inference_library", "inference_library_version", "sample_dims")
+VERSIONS = ("creation_library", "creation_library_version", "creation_library_language", "arviz_version")
+VERSIONS += ("inference_library", "inference_library_version", "sample_dims")
+TIME, TIMELESS = "created_at", 3  # from this version of the mechanism on no time of a run's end is stored
 
 
 def verify(folder: Path) -> Verification:
@@ -57,7 +58,8 @@ def _check_draws_file(folder: Path, guarantee: dict[str, Any], posterior: Poster
     stored = attributes.pop("guarantee", None)
     if stored is None or json.loads(stored) != json.loads(json.dumps(guarantee)):
         raise _changed("posterior.nc", "guarantee")
-    if stray := sorted(set(attributes) - set(VERSIONS)):
+    admitted = {*VERSIONS, TIME} if guarantee.get("mechanism", 1) < TIMELESS else {*VERSIONS}
+    if stray := sorted(set(attributes) - admitted):
         raise _changed("posterior.nc", stray[0])
     listed = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["variables"]
     routes = {name.rstrip("_"): ".".join(map(str, route)).replace("/", ".") or "parameters" for name, route in listed}

@@ -3,10 +3,12 @@ r"""Densities that one posterior sample is drawn from, as functions of flat para
 Every number that depends on the budget or on a record is among the arrays, so that a compiled program holds neither.
 
 - `convex`: power sum_i log p~(d_i | theta) - precision ||theta||^2 / 2, where p~ has its gradient cut to the clip.
-  With one score s a record, residual r(s) and reach c = clip / ||x||, let t be s held to where |r| <= c: the clipped
-  negative log likelihood is l(t) + r(t) (s - t), whose derivative is r(s) cut to [-c, c]. What it is at s = 0 is
-  subtracted record by record: an outlier's would be so large that the sum could no longer tell the others apart.
-  Where scores are bounded by weights it is the integral of the bounded score (`Family.bounded_loss`).
+  With one score s a record, residual r(s) and reach c = clip / ||x||, the clipped negative log likelihood is the
+  integral of r cut to [-c, c] over the scores from 0 to s. It is added up from the parts of that interval where the
+  residual is cut below, not cut, and cut above. A difference of the values at s and at 0 would not do: with an outcome
+  of 1e18 both are so large that rounding moves their difference in jumps of many c, and a bound on the gradient is what
+  the price rests on. Where scores are bounded by weights it is the integral of the bounded score
+  (`Family.bounded_loss`), which for linear regression is the cut residual as well.
 - `bounded_target`: power (sum_i log p(d_i | theta) cut to [-B, B] + log prior), and nothing outside of the ball. A
   ball is seen through the coordinates of `confide.inference.exact.balls`, in which there is no wall.
 
@@ -61,20 +63,18 @@ def convex(model: Model, power: float, clip: float | None) -> Target:
     cut = clip is not None and clip < family.residual_bound * convexity.longest(model)
 
     def arrays(data: Records | tuple[Any, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = _inputs(linear, as_records(data)) | {
-            "power": power,
-            "precision": shape.strong_convexity,
-        }
+        inputs: dict[str, Any] = _inputs(linear, as_records(data))
+        named = inputs | {"power": power, "precision": shape.strong_convexity}
         if cut:
-            norms = np.sqrt(np.einsum("ij,ij->j", found["inputs"], found["inputs"]))
+            norms = np.sqrt(np.einsum("ij,ij->j", inputs["inputs"], inputs["inputs"]))
             with np.errstate(divide="ignore"):  # a row of zeros has no gradient, however far its residual reaches
                 reach = np.minimum(shape.gradient_bound / norms, FURTHEST_REACH)
-            found["reach"] = reach = np.where(found["present"], reach, 1.0)
-            if linear.weighting is None:
-                found["y"] = family.cut_outcome(found["y"], reach)
+            named["reach"] = reach = np.where(inputs["present"], reach, 1.0)
+            if linear.weighting is None or linear.bounded_loss is None:
+                named["above"] = family.upper_residual(inputs["y"], reach)
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    found["low"], found["high"] = family.uncut_scores(found["y"], reach)
-        return found
+                    named["low"], named["high"] = family.uncut_scores(inputs["y"], reach)
+        return named
 
     def log_density(flat: jax.Array, given: Any) -> jax.Array:
         whole = _log_likelihood(linear, _scores(linear, flat, given["inputs"]), given)
@@ -253,7 +253,9 @@ class _Hill(NamedTuple):
         """Where it is highest, from `centre` on, and how it curves there in the parameters of every output."""
         linear, inputs, power = self.linear, self.given["inputs"], self.given["power"]
         features, outputs = centre.shape
-        known = {name: self.given[name] for name in ("y", "present", "low", "high", "reach") if name in self.given}
+        known = {
+            name: self.given[name] for name in ("y", "present", "low", "high", "above", "reach") if name in self.given
+        }
         height = jax.jit(lambda scores, known: _log_likelihood(linear, scores, known))
         curves = jax.jit(lambda scores, known: _curves(linear, scores, known))
 
@@ -294,41 +296,51 @@ def place(frame: Frame | None, z: jax.Array) -> jax.Array:
 
 def _log_likelihood(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
     """Of all records; with the gradient cut where the arrays say between which scores it is not."""
-    if "reach" in given and linear.bounded_loss is not None and linear.weighting is not None:
-        found, least = (linear.bounded_loss(s, given["y"], given["reach"]) for s in (scores, 0 * scores))
-        return -jnp.sum(jnp.where(given["present"], found - least, 0.0))
-    if "low" not in given:
-        return jnp.sum(jnp.where(given["present"], jax.vmap(linear.log_likelihood)(scores, given["y"]), 0.0))
+    y = given["y"]
+    if "low" in given:
+        losses = _cut_loss(linear, scores, given)
+    elif "reach" in given and linear.bounded_loss is not None:
+        losses = linear.bounded_loss(scores, y, given["reach"]) - linear.bounded_loss(0 * scores, y, given["reach"])
+    else:
+        losses = -jax.vmap(linear.log_likelihood)(scores, y)
+    return -jnp.sum(jnp.where(given["present"], losses, 0.0))
 
-    def at(scores: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        held = jnp.clip(scores, given["low"], given["high"])
-        slope = jnp.clip(linear.residual(held, given["y"]), -given["reach"], given["reach"])
-        return held, slope, jax.vmap(linear.log_likelihood)(held, given["y"])
 
-    (held, slope, value), (first, steep, least) = at(scores), at(jnp.zeros_like(scores))
-    whole = (value - least) - slope * scores + (slope * held - steep * first)
-    return jnp.sum(jnp.where(given["present"], whole, 0.0))
+def _cut_loss(linear: Linear, scores: jax.Array, given: Any) -> jax.Array:
+    """The integral of the cut residual over the scores from 0 to that of each record.
+
+    `below` and `above` are the signed lengths of the parts of that interval where the residual is cut.
+    """
+    low, high, zero = given["low"], given["high"], jnp.zeros_like(scores)
+    below = jnp.where(low > 0, jnp.minimum(scores, low), jnp.minimum(scores - low, 0.0))
+    above = jnp.where(high < 0, jnp.maximum(scores, high), jnp.maximum(scores - high, 0.0))
+    between = linear.loss_increment(jnp.clip(zero, low, high), jnp.clip(scores, low, high), given["y"])
+    return between - given["reach"] * below + given["above"] * above
 
 
 def _curves(linear: Linear, scores: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
-    """Residuals, and their derivatives by their own score; zero where the gradient is cut."""
+    """Residuals, and the derivative of each by its score; the latter is zero where the gradient is cut."""
     y = given["y"]
-    held = jnp.clip(scores, given["low"], given["high"]) if "low" in given else scores
+    uncut = jnp.clip(scores, given["low"], given["high"]) if "low" in given else scores
     outputs = scores.reshape(len(y), -1).shape[1]
 
     def residuals(scores: jax.Array) -> jax.Array:
-        if "reach" in given and linear.weighting is not None:
+        if "low" not in given and "reach" in given:
             return linear.bounded(scores, y, given["reach"], 1.0)
         return linear.residual(scores, y)
 
-    def own(k: jax.Array) -> jax.Array:
+    def diagonal(k: jax.Array) -> jax.Array:
         tangent = (jnp.arange(outputs) == k).astype(scores.dtype) * jnp.ones((len(y), 1), scores.dtype)
-        moved = jax.jvp(residuals, (held,), (tangent.reshape(held.shape),))[1]
+        moved = jax.jvp(residuals, (uncut,), (tangent.reshape(uncut.shape),))[1]
         return moved.reshape(len(y), outputs)[:, k]
 
-    weights = jax.vmap(own, out_axes=1)(jnp.arange(outputs)).reshape(held.shape)
-    there = given["present"].reshape(-1, *[1] * (held.ndim - 1))
-    return jnp.where(there, residuals(held), 0.0), jnp.where(there & (held == scores), weights, 0.0)
+    weights = jax.vmap(diagonal, out_axes=1)(jnp.arange(outputs)).reshape(uncut.shape)
+    present = given["present"].reshape(-1, *[1] * (uncut.ndim - 1))
+    slopes = residuals(uncut)
+    if "low" in given:
+        slopes = jnp.clip(slopes, -given["reach"], given["reach"])
+        slopes = jnp.where(scores < uncut, -given["reach"], jnp.where(scores > uncut, given["above"], slopes))
+    return jnp.where(present, slopes, 0.0), jnp.where(present & (uncut == scores), weights, 0.0)
 
 
 def _linear(model: Model) -> Linear:

@@ -34,7 +34,7 @@ from confide.inference.plans.run_setup import (
     reserve_places,
     run_setup,
 )
-from confide.inference.plans.scaled_job import ScaledJob
+from confide.inference.plans.scaled_job import ScaledJob, trace_prior
 from confide.inference.plans.weights import Weights
 from confide.mechanism import noise
 from confide.mechanism.canaries import LONGEST, Planted
@@ -244,17 +244,18 @@ def _job(draft: Draft, found: Calibrated, kernel: Kernel, filtered: individual.F
         if bound is None:
             bound = weights.stable_row_bound(planned.family, sampler, found.parameters, longest, curved)
         return build(found.parameters, found.sizes, Weighting(bound, _typical(model)))
-    least = noise_multipliers(found.parameters, kernel.schedule, rounded=False)
+    parameters = trace_prior(found.parameters)
+    least = noise_multipliers(parameters, kernel.schedule, rounded=False)
 
     def at(scale: Scale) -> Job:
         given = asked.options.clip is not None
-        job = build(*weights.scaled(planned, sampler, found.parameters, found.sizes, scale, curved, given))
+        job = build(*weights.scaled(planned, sampler, parameters, found.sizes, scale, curved, given))
         drawn = noise_multipliers(job.parameters, job.kernel.schedule, rounded=False)
         assert np.all(drawn >= least * (1 - 1e-13)), "less noise than was priced"
         return job
 
     skipped = None if planted is None else planted.places
-    unit = build(found.parameters, found.sizes, None)
+    unit = build(parameters, found.sizes, None)
     return ScaledJob(unit=unit, at=at, release=planned.release, skipped=skipped)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from confide.inference.loop import Job
 from confide.mechanism import noise
+from confide.mechanism.kernel import MechanismParameters
 from confide.mechanism.oracle import Observations
 from confide.mechanism.scale import Scale, ScaleAnswers, ScaleRelease
+from confide.models import programs
 from confide.models.inputs import Records, as_records
 
 
@@ -48,7 +52,8 @@ class ScaledJob:
         return self.unit.digest() + repr(self.release)
 
     def trace_program(self, records: Records) -> str:
-        """That of the unit scale: only models of the library's own have a scale."""
+        """That of the unit scale. The run at the bought scale differs from it by numbers that follow from the scale:
+        the likelihood is the library's, and the gradient of the prior is one program in both."""
         return self.unit.trace_program(records)
 
     def first_state(self) -> list[np.ndarray]:
@@ -68,3 +73,14 @@ class ScaledJob:
         self.answers, self.scale = answers, self.release.read(answers, number)
         self.job = self.at(self.scale)
         return self.job
+
+
+def trace_prior(parameters: MechanismParameters) -> MechanismParameters:
+    """The parameters with the gradient of the prior as a program, which is traced once.
+
+    Noise follows from the program of the unit scale, and another program is built once the scale is bought. A prior of
+    the user's that computes something else when it is traced again would then run under the name of the first.
+    """
+    with jax.enable_x64(True):
+        program = programs.trace(parameters.prior, jnp.zeros(parameters.dimension, jnp.float64))
+    return replace(parameters, prior=lambda position: program(position))

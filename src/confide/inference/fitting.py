@@ -232,7 +232,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         kept = plan.postprocess(kept, source)
     if plan.histogram is not None:
         assert isinstance(summary, Steps)
-        summary = summary.with_histogram(plan.histogram(job.observations, source))
+        summary = summary.with_histogram(plan.histogram.release(job.observations, source))
     if accounts(options.account).bayesian:
         typical = estimates.typical(job, guarantee)
         guarantee = replace(guarantee, typical=typical)

@@ -320,6 +320,19 @@ def test_a_request_is_read_as_it_was_stored(folders):
     assert verification.verify(posterior).plan is None
 
 
+def test_why_this_model_stands_in_the_plan_the_report_and_the_json_output(folders, tmp_path, monkeypatch, capsys):
+    folder, reason = folders("linear"), "linear: the schema calls `age` numeric; boolean would be logistic"
+    assert json.loads((folder / "plan.json").read_text())["plan"]["model_reason"].startswith(reason)
+    assert run_command(f"confide report {folder} --out {tmp_path / 'page.html'}") == 0
+    assert f"Why this model: {reason}" in (tmp_path / "page.html").read_text()
+    monkeypatch.chdir(folder.parent)
+    capsys.readouterr()
+    assert run_command(f"{RUNS['linear']} --model linear --json --out {tmp_path / 'given'}") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["model"].startswith("linear: --model names it; the schema calls `age` numeric")
+    assert "the schema calls" not in captured.err
+
+
 def test_a_report_and_a_rehearsal_are_said_not_to_be_recomputed(copy, capsys):
     folder = copy("scoring")
     assert run_command(f"confide report {folder}") == 0

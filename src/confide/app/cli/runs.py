@@ -126,7 +126,8 @@ def _print_files(posterior: Posterior, out: Path, as_json: bool) -> None:
     files = sorted(str(path) for path in out.iterdir())
     audit = None if posterior.canaries is None else audits.of_canaries(posterior)
     if as_json:
-        record = {"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
+        record = {"run": str(out), "files": files, "model": posterior.plan.get("model_reason")}
+        record |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
         print_json(record | ({} if audit is None else {"audit": audits.summary(audit)}))
     else:
         print("\n".join(files))

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import confide
 import confide.inference.fitting
 from confide import PrivateLinearRegression, PrivateLogisticRegression, PrivateSoftmaxClassifier, Refused
+from confide.app import estimators
 from confide.app.estimators.linear import REPEATERS
 from confide.data.bounds import check_bounds
 
@@ -461,3 +462,12 @@ def test_bounds_give_their_line_back():
     x, weights = np.array([[2.0, -1.0], [9.0, 4.0]]), np.array([3.0, -2.0, 0.5])
     slopes, intercept = bounds.line(weights)
     assert np.allclose(x @ slopes + intercept, bounds.scale(x) @ weights[:2] + weights[2])
+
+
+def test_documentation_of_fit_says_what_counts_as_absent_and_where_to_look():
+    for name in estimators.__all__:
+        if hasattr(kind := getattr(estimators, name), "fit"):
+            said = " ".join(kind.fit.__doc__.split())
+            assert "counts as absent" in said, name
+            assert "`confide.outside`" in said, name
+            assert not hasattr(kind, "predict_proba") or "another label" in said, name

@@ -8,11 +8,11 @@ import pytest
 
 import confide
 import confide.mechanism.noise
-from confide import Refused
+from confide import Refused, models
 from confide.inference import loop, plans
 from confide.inference.options import Options
 from confide.inference.plans import stochastic
-from confide.models import linear_regression
+from confide.models import inputs, linear_regression
 from helpers.fits import BUDGET, MODEL, X, Y, fit, ledger_of
 
 
@@ -317,3 +317,25 @@ def test_batches_that_hardly_ever_overflow_are_priced(batch_size):
         model, (x, x[:, 0]), budget, confide.sgld(), asked, confide.mechanism.noise.as_key(0)
     )
     assert confide.guarantee(planned.event, delta=1e-5).epsilon <= 1.0 + 1e-6
+
+
+LABELLED = {
+    "numbers": (models.logistic_regression(3), "labels 0 and 1; "),
+    "declared": (models.logistic_regression(3, classes=("no", "yes")), "labels no and yes; "),
+    "softmax": (models.softmax_regression(3, 4), "labels 0, 1, 2 and 3; "),
+    "network": (models.mlp((3, 4, 12)), "labels 0, 1, 2, 3, 4, 5, ... and 11; "),
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_the_printed_plan_says_which_labels_count(name):
+    model, expected = LABELLED[name]
+    rest = "any other label counts as absent: declare them by classes=, look with confide.outside"
+    assert inputs.describe_labels(model) == (expected + rest,)
+
+
+def test_labels_are_printed_for_arrays_and_for_models_with_labels_alone(capsys):
+    fit(steps=20, verbose=True)
+    assert "\n  labels 0 and 1; any other label counts as absent: " in capsys.readouterr().err
+    fit(model=models.linear_regression(3), steps=20, verbose=True)
+    assert "labels" not in capsys.readouterr().err

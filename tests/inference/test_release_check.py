@@ -136,7 +136,7 @@ TAMPERED = {
     "family": (edit("family", lambda value: {"word": "poisson"}), "has model poisson_regression"),
     "no number": (edit("sums", scaled(float("nan"))), "not finite"),
     "a draw": (nudge, "are not those that it makes"),
-    "the price": (cheaper, "noise is not what was paid for"),
+    "the price": (cheaper, "guarantee in posterior.nc is not what"),
     "the scale in the plan": (plan_scale, "has scale"),
     "gone": (lambda folder: (folder / "release.json").unlink(), "restore release.json"),
     "no json": (lambda folder: (folder / "release.json").write_text("{"), "does not hold a posterior"),

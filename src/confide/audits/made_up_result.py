@@ -19,7 +19,8 @@ from confide.audits.wording import VIOLATIONS, Verdict, bound_sentence, leading_
 from confide.privacy import pricing
 from confide.privacy.budget import Guarantee
 
-FORMAT = 2
+FORMAT = 3
+PATTERN = "made-up-{}.json"  # in the folder of the run: they may be published
 POWER = 0.95
 
 
@@ -45,6 +46,7 @@ class MadeUp(Audit):
     seen: int
     batches: bool  # whether there are any, and not all records at every step
     run: str
+    counts: Mapping[str, Any]  # behind the tests of the claim: above a threshold, and of how many, on both sides; pairs
 
     number: int = 1  # which audit on made-up tables of this run it is: each has its share of the level
 
@@ -105,7 +107,19 @@ class MadeUp(Audit):
         return seen + blind
 
     def to_json(self) -> dict[str, Any]:
-        more = ("repetitions", "steps", "whole", "seed", "smallest", "seen", "batches", "run", "number", "why")
+        more = (
+            "repetitions",
+            "steps",
+            "whole",
+            "seed",
+            "smallest",
+            "seen",
+            "batches",
+            "run",
+            "number",
+            "why",
+            "counts",
+        )
         *_, sentence, reach, assumption = self.sentences()
         return super().to_json() | {
             "format": FORMAT,
@@ -144,7 +158,6 @@ def judge_pairs(
     """What scores of runs with a record and of others without it prove, with all other tests: `total` with those that
     could not be made, of the audit of this number."""
     inside, outside = sides
-    expected = Pairs.typical(min(map(len, sides)), claim.points)
     attacks = program.attacks(inside, outside, claim.points)
     ruling = rule(claim, attacks, tests, number=total, confidence=confidence, share=share(number))
     return {
@@ -152,14 +165,21 @@ def judge_pairs(
         "delta": guarantee.delta,
         "tests": tests,
         **ruling,
-        "reach": largest_typical(claim, [expected], (1 - confidence) * share(number) / total),
+        "reach": reach(claim, min(map(len, sides)), confidence, total, number),
         "scores": Scores(members=inside, nonmembers=outside, name="made-up tables", confidential=False),
         "canaries": False,
         "guessed": len(inside) + len(outside),
         "part": None if claim.epsilon == guarantee.epsilon else claim.epsilon,
         "repetitions": len(inside),
         "number": number,
+        "counts": {name: list(attack) for name, attack in attacks.items()},  # type: ignore[call-overload]
     }
+
+
+def reach(claim: Claim, pairs: int, confidence: float, total: int, number: int) -> float:
+    """About the bound that a run which reveals all it claims shows in so many pairs of runs."""
+    expected = Pairs.typical(pairs, claim.points)
+    return largest_typical(claim, [expected], (1 - confidence) * share(number) / total)
 
 
 def share(number: int) -> float:

@@ -17,13 +17,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from confide.audits.made_up_result import FORMAT, MadeUp, judgement
+from confide.audits.made_up_result import FORMAT, PATTERN, MadeUp, judgement
 from confide.audits.wording import bound_sentence, verdict
 from confide.data import atomic_files
 from confide.inference.posterior import Posterior
 from confide.validation import Refused
 
-PATTERN = "made-up-{}.json"  # in the folder of the run: they may be published
 SEVERITY = ("claim refuted", "not as priced", "suspect", "not refuted")
 
 

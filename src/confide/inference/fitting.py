@@ -30,7 +30,7 @@ from confide.mechanism import canaries as planting
 from confide.mechanism import noise as noises
 from confide.mechanism.canaries import Planted
 from confide.mechanism.noise import Noise, SecureSource
-from confide.models.inputs import Records, check_data, place_records
+from confide.models.inputs import Records, check_data, describe_labels, place_records
 from confide.models.model import Model, take_noise_as_given
 from confide.models.tracing import arrange_draws
 from confide.privacy import charges
@@ -65,14 +65,14 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     `present` says which rows of the data hold a record at all.
     """
     options, request = _complete(options), canary_requests.current.get()
-    account = _check(options)
-    checkpoint = checkpoints.open_file(options.checkpoint)
+    account, checkpoint = _check(options), checkpoints.open_file(options.checkpoint)
     _check_mechanism(checkpoint, account)
     table = place_records(options.model, options.data, options.records, present)
     planted = _plant(options, table)
     start, key = _keys(options.noise, options.key, None if checkpoint is None else checkpoint.found)
     plan = _plan(options, table, planted, start)
-    purchase = _purchase(options, plan, table, planted, key.given)
+    remarks = describe_labels(options.model) if present is None else ()
+    purchase = replace(_purchase(options, plan, table, planted, key.given), remarks=remarks)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
     if rehearsals := getattr(options.sampler, "rehearsals", 0):
@@ -232,7 +232,7 @@ def _run(options: Fit, plan: Plan, planted: Planted | None, paid: Paid[RunSummar
         kept = plan.postprocess(kept, source)
     if plan.histogram is not None:
         assert isinstance(summary, Steps)
-        summary = summary.with_histogram(plan.histogram(job.observations, source))
+        summary = summary.with_histogram(plan.histogram.release(job.observations, source))
     if accounts(options.account).bayesian:
         typical = estimates.typical(job, guarantee)
         guarantee = replace(guarantee, typical=typical)

@@ -133,7 +133,8 @@ def rehearse_run(fit: Fit, posterior: Posterior, datasets: int, key: int) -> Reh
 
 def sampler_of(summary: RunSummary) -> Sampler:
     """The sampler of a run of scoring, with as many draws as a rehearsal needs."""
-    stored = requests.options_from_json(summary.more.get("request", {}))
+    request = summary.more.get("request")
+    stored = None if request is None else requests.options_from_json(request)
     if stored is not None and isinstance(stored["sampler"], Scoring):
         return replace(stored["sampler"], draws=DRAWS, rehearsals=0)
     return samplers.scoring(DRAWS, getattr(summary, "constant", None), getattr(summary, "categories", ()))

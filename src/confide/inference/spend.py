@@ -57,6 +57,7 @@ class Purchase(Generic[S]):
     remedy: str  # where it costs too much
     what: str = "run"
     note: str = "confide.fit"  # in the ledger
+    remarks: tuple[str, ...] = ()  # further lines of the printed plan, which no file holds
 
 
 class Key(NamedTuple):
@@ -94,7 +95,7 @@ def spend(
     priced = {"mechanism": MECHANISM, "budget": budget.to_json(), "epsilon": guarantee.epsilon}
     summary = replace(purchase.summary, **priced)
     if verbose:
-        print(summary.to_text(guarantee), file=sys.stderr)
+        print(summary.to_text(guarantee, purchase.remarks), file=sys.stderr)
     warn_of_large_delta(guarantee.delta, summary.records)
     resumed = None if checkpoint is None else checkpoint.found
     mark, source, salt = "", key.source, b""

@@ -16,6 +16,7 @@ from confide.models.networks import mlp
 from confide.models.numpyro_model import from_numpyro
 from confide.models.priors import gaussian, laplace
 from confide.models.semi_supervised import semi_supervised
+from confide.validation import Refused
 
 __all__ = [
     "Model",
@@ -38,10 +39,14 @@ __all__ = [
 
 
 def rebuilt(name: str, settings: dict | None) -> Model | None:
-    """The model that was saved by name and settings; None where it held functions of the user's."""
+    """The model that was saved by name and settings; None where it held functions of the user's, without settings."""
     if name == "semi_supervised" and settings is not None:
         network = rebuilt(settings["network"], settings["of"])
         return None if network is None else semi_supervised(network, settings["unlabelled_weight"])
     builders = {builder.__name__: builder for builder in (mlp, cnn, resnet18)}
     builders |= {family: getattr(glm, family) for family in BY_NAME}
-    return builders[name](**settings) if settings is not None and name in builders else None
+    if settings is None:
+        return None
+    if name not in builders:
+        raise Refused(f"the model is called {name!r}, and has settings, but no model of confide has that name")
+    return builders[name](**settings)

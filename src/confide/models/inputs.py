@@ -29,6 +29,7 @@ from confide.models.labels import to_numbers
 from confide.models.model import Model
 from confide.validation import Refused
 
+SHOWN = 8  # labels in a printed plan: of more, some are left out
 ROUNDING = 2.0**-22  # entries in single precision are off by 2^-24 of themselves
 PIECE = 4096  # rows that are looked at together
 
@@ -119,6 +120,29 @@ def outside(model: Model, data: Any) -> np.ndarray:
     [1]
     """
     return np.flatnonzero(~_read(model, data)[1])
+
+
+def describe_labels(model: Model) -> tuple[str, ...]:
+    """Which labels a model knows, as a line of the printed plan; none for a model without labels.
+
+    >>> import confide
+    >>> describe_labels(confide.models.softmax_regression(1, 4))[0].split(";")[0]
+    'labels 0, 1, 2 and 3'
+    """
+    family = model.family
+    number = 2 if family is not None and family.outcome == "two labels" else model.classes
+    if family is not None and family.outcome == "labels":
+        number = family.outputs[0]
+    if number is None or model.kind != "classification":
+        return ()
+    labels = [str(label) for label in (model.labels or range(number))]
+    if len(labels) > SHOWN:
+        labels = [*labels[: SHOWN - 2], "...", labels[-1]]
+    unlabelled = ", or -1 where there is none" if model.name == "semi_supervised" else ""
+    return (
+        f"labels {', '.join(labels[:-1])} and {labels[-1]}{unlabelled}; any other label counts as absent: declare them "
+        "by classes=, look with confide.outside",
+    )
 
 
 def _squared_norms(x: np.ndarray) -> np.ndarray:

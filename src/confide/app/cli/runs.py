@@ -21,7 +21,6 @@ from confide.validation import Refused
 
 if TYPE_CHECKING:
     from confide.inference.posterior import Posterior
-    from confide.inference.verification import Verification
 
 Run = Annotated[Path, typer.Argument(help="The folder that 'confide fit' wrote.", show_default=False)]
 NewData = Annotated[
@@ -127,7 +126,8 @@ def _print_files(posterior: Posterior, out: Path, as_json: bool) -> None:
     files = sorted(str(path) for path in out.iterdir())
     audit = None if posterior.canaries is None else audits.of_canaries(posterior)
     if as_json:
-        record = {"run": str(out), "files": files, "epsilon": guarantee.epsilon, "delta": guarantee.delta}
+        record = {"run": str(out), "files": files, "model": posterior.plan.get("model_reason")}
+        record |= {"epsilon": guarantee.epsilon, "delta": guarantee.delta}
         print_json(record | ({} if audit is None else {"audit": audits.summary(audit)}))
     else:
         print("\n".join(files))
@@ -211,36 +211,21 @@ def verify(
 ) -> None:
     """Price a run again from its guarantee.json alone, and recompute all else in its folder that follows from options
     and noisy outcomes: the plan, what was asked of the records, and the draws where they follow."""
-    from confide.privacy import pricing
-    from confide.privacy.budget import Guarantee
+    from confide.app.runs import run_files
 
-    path = run / "guarantee.json" if run.is_dir() else run
-    try:
-        text = path.read_text(encoding="utf-8")
-        guarantee = Guarantee.from_json(text)
-    except (OSError, UnicodeDecodeError, Refused):
-        raise Refused(
-            f"{str(path)!r} is no guarantee that can be read: give the folder of a finished run, or its guarantee.json"
-        ) from None
-    spent = pricing.verify(guarantee)
-    found = _verify_folder(run) if run.is_dir() and (run / "plan.json").exists() else None
+    guarantee, spent = run_files.verify_guarantee(run / "guarantee.json" if run.is_dir() else run)
+    verified = run_files.verify(run) if run.is_dir() else None
     if as_json:
         record: dict[str, Any] = {"stated": guarantee.epsilon, "recomputed": spent, "delta": guarantee.delta}
-        record |= {"holds": True} | ({} if found is None else found.to_json())
+        record |= {"holds": True} | ({} if verified is None else verified.to_json())
         print_json(record | {"neighbours": guarantee.neighbours, "assumptions": guarantee.assumptions})
         return
     print(f"Stated epsilon {guarantee.epsilon:.6g}, recomputed {spent:.6g} at delta {guarantee.delta:.3g}: it holds.")
     say(f"- The price is of this: {guarantee.event.released()}.")
     for sentence in guarantee.sentences()[1:]:
         say(f"- {sentence}")
-    for sentence in () if found is None else found.sentences():
+    for sentence in () if verified is None else verified.sentences():
         say(f"- {sentence}")
-
-
-def _verify_folder(run: Path) -> Verification:
-    from confide.app.runs import run_files
-
-    return run_files.verify(run)
 
 
 def demo(

@@ -69,11 +69,24 @@ def model_word(described: Schema | Pictures, request: Request) -> str:
 
 def explain_model(described: Schema | Pictures, request: Request) -> str:
     """Which model a run fits and why, in one line; all of it is public."""
-    word = model_word(described, request)
+    return _explain(described, model_word(described, request), request.model is not None)
+
+
+def _explain(described: Schema | Pictures, word: str, given: bool) -> str:
     if isinstance(described, Pictures):
-        given = "--model names it" if request.model else "it is the usual model"
-        return f"{word}: {given} of {'images' if len(described.shape) == 3 else 'rows of numbers'} with classes"
-    return explain_word(word, described.column(described.target), request.model is not None)
+        how = "--model names it" if given else "it is the usual model"
+        return f"{word}: {how} of {'images' if len(described.shape) == 3 else 'rows of numbers'} with classes"
+    return explain_word(word, described.column(described.target), given)
+
+
+def model_reasons(described: Schema | Pictures, name: str) -> list[str]:
+    """What a run on such data may say of why it fitted the model of this name: as it was asked for, or as the usual."""
+    word = families.BY_NAME[name].word if name in families.BY_NAME else name
+    if isinstance(described, Pictures):
+        usual = "cnn" if len(described.shape) == 3 else _usual(len(described.classes))
+    else:
+        usual = _usual(len(described.column(described.target).labels))
+    return [_explain(described, word, True), *([_explain(described, word, False)] if word == usual else [])]
 
 
 def word_for_images(shape: tuple[int, ...], classes: int, request: Request) -> str:

@@ -35,6 +35,8 @@ from confide.privacy.budget import Budget
 from confide.validation import Refused
 
 FILE, FORMAT = "rehearsal.json", 1
+REHEARSED = ("datasets", "probability", "coverage", "coverage_error", "inflation", "widths", "errors", "log_loss")
+REHEARSED += ("log_loss_of_the_truth", "seconds")  # numbers of a rehearsal, or lists of them
 INTERVALS = ("scoring", "statistics", "steps")  # kinds of samplers whose draws are many
 ELSEWHERE = "\x00"  # what no schema lists
 
@@ -115,6 +117,19 @@ def load(folder: str | os.PathLike[str], posterior: Posterior) -> dict[str, Any]
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise Refused(f"{str(path)!r} is no rehearsal of this run: remove it, and run 'confide rehearse' again")
+
+
+def check(record: dict[str, Any]) -> None:
+    """Refused where what `save` wrote has other entries, or entries that are no numbers."""
+    names = {"format", "run", *REHEARSED}
+    if different := sorted(names ^ set(record)):
+        raise Refused(f"{different[0]} in {FILE} is no entry of a rehearsal: run 'confide rehearse' again")
+    for name in REHEARSED:
+        values = record[name] if isinstance(record[name], list) else [record[name]]
+        if not all(
+            value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in values
+        ):
+            raise Refused(f"{name} in {FILE} is no number: run 'confide rehearse' again")
 
 
 def describe(record: dict[str, Any]) -> str:

@@ -39,6 +39,7 @@ from confide.privacy.budget import Budget
 from confide.validation import Refused
 
 SCHEMA = "schema.toml"
+REASON = "model_reason"  # the entry of a plan that says why its model was chosen
 REQUEST, CHECKPOINT = "request.json", "checkpoint"  # in the state folder
 CHECKED = (
     "values that the schema does not admit count as missing, and numbers beyond their bounds as the bound; "
@@ -111,8 +112,9 @@ def run(
     described = made.described
     checkpoint, saved = folder / CHECKPOINT, False
     try:
+        reason = choices.explain_model(described, request)
         if verbose:
-            print(choices.explain_model(described, request), file=sys.stderr)
+            print(reason, file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
         settings = {each.name: getattr(request, each.name) for each in fields(RunSettings)}
@@ -131,7 +133,7 @@ def run(
             **settings | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
-        posterior = replace(posterior, plan=posterior.plan | describe_data(described))
+        posterior = replace(posterior, plan=posterior.plan | describe_data(described) | {REASON: reason})
         try:
             posterior.save(request.out, _public_file(described))
         except Refused as refusal:

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from confide.inference.plans.individual import Binning
 from confide.inference.posterior import Diagnostics
 from confide.inference.summaries.runs import RunSummary
 from confide.inference.traces import Trace
 from confide.mechanism.oracle import Observations
 from confide.models.inputs import Records
 from confide.models.model import Model
-from confide.privacy.accountants.individual import Histogram
 from confide.privacy.events import Event
 from confide.privacy.pricing import EVERY_ITERATE
 
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     summary: RunSummary  # what is stored and printed of it
     spent_after: Callable[[int], Event] | None  # what it would cost if it ended after so many steps
     released: str = EVERY_ITERATE
-    histogram: Callable[[Observations | None, Any], Histogram] | None = None  # (what was noted, source) -> release
+    histogram: Binning | None = None  # of what records have spent
     postprocess: Callable[[np.ndarray, Any], np.ndarray] | None = (
         None  # (what was kept, source) -> draws, where they differ
     )

@@ -92,7 +92,7 @@ def make_plan(
         return plan
     summary = replace(summary, individual={"stretch": wanted.stretch, "histogram": wanted.histogram})
     plan = plan._replace(summary=summary, spent_after=None)
-    return plan if binning is None else plan._replace(released=event.released(), histogram=binning.release)
+    return plan if binning is None else plan._replace(released=event.released(), histogram=binning)
 
 
 def describe_run(summary: Steps, job: Job | ScaledJob, drift: float | None) -> Steps:

@@ -87,8 +87,8 @@ class Priced(Summary):
         """What is fitted to what, and how."""
         return f"{self.model} with {self.parameters} parameters on {self.records} records, by {self.sampler}"
 
-    def to_text(self, guarantee: Guarantee) -> str:
-        """The plan, for the terminal."""
+    def to_text(self, guarantee: Guarantee, remarks: Sequence[str] = ()) -> str:
+        """The plan, for the terminal; `remarks` are further lines of it."""
         limit = (self.budget or {}).get("epsilon", guarantee.epsilon)
         unspent = "" if guarantee.epsilon > SPENT * limit else self.unspent()
         cost = (
@@ -96,7 +96,9 @@ class Priced(Summary):
             f"of a budget of {limit:g}{unspent}"
         )
         warning = self.warning()
-        return "confide plan: " + "\n  ".join([self.head(), *self.lines(), cost, *([warning] if warning else [])])
+        return "confide plan: " + "\n  ".join(
+            [self.head(), *self.lines(), *remarks, cost, *([warning] if warning else [])]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,14 +67,14 @@ def _show(found: Forecast, others: dict[str, Any] | None) -> None:
         say(found.answer)
         print()
     at = [f"eps {epsilon:g}" for epsilon in found.epsilons]
-    apart, free = [f"{name}: two levels" for name in found.differences], found.difference_widths_without_privacy
+    apart = [f"{name}: two levels" for name in found.differences]
     noise = "" if found.noise_scale is None else f", noise scale {found.noise_scale:g}"
     show_table(
         f"Expected width of 90% intervals: {found.model}, {found.n:,} records, delta {found.delta:.2g}, "
         f"{found.neighbours}{noise}",
         ["coefficient", "prior", "no privacy", *at],
-        _widths(found.columns, found.prior_width, found.widths_without_privacy, found.widths, found.ranges)
-        + _widths(apart, found.prior_width * 2**0.5, free, found.difference_widths),
+        _widths(found.columns, found.prior_widths or [found.prior_width] * len(found.columns), found)
+        + _difference_widths(apart, found),
     )
     show_table(
         "Smallest effect told from none: its interval excludes 0 with probability 0.8",
@@ -85,7 +85,8 @@ def _show(found: Forecast, others: dict[str, Any] | None) -> None:
     if others is not None:
         _show_beside(found, others)
     taken = "; ".join(found.assumptions)
-    say(f"Taken for granted: {taken}; coefficients from the prior, N(0, {found.prior_scale:g}^2).")
+    prior = "" if found.ranges else f"; coefficients from the prior, N(0, {found.prior_scale:g}^2)"
+    say(f"Taken for granted: {taken}{prior}.")
     if found.accuracy is not None:
         say(
             f"Accuracy is for true scores that spread by {found.signal:.2g}: the true coefficients have "
@@ -141,14 +142,25 @@ def _show_beside(found: Forecast, others: dict[str, Any]) -> None:
     show_table(title, ["coefficient", *at], [*rows, held])
 
 
-def _widths(names: Sequence[str], prior: float, free: Any, widths: Any, ranges: Any = ()) -> list[list[str]]:
+def _widths(names: Sequence[str], priors: Sequence[float], found: Forecast) -> list[list[str]]:
+    """A row for each coefficient: its width under the prior, without privacy, and at each epsilon."""
+    free, ranges = found.ranges_without_privacy, found.ranges
     return [
         [
             name,
-            f"{prior:.3g}",
-            _width(free[i]),
-            *(_width(w[i], ranges[k][i] if ranges else None) for k, w in enumerate(widths)),
+            f"{priors[i]:.3g}",
+            _width(found.widths_without_privacy[i], free[i] if free else None),
+            *(_width(widths[i], ranges[k][i] if ranges else None) for k, widths in enumerate(found.widths)),
         ]
+        for i, name in enumerate(names)
+    ]
+
+
+def _difference_widths(names: Sequence[str], found: Forecast) -> list[list[str]]:
+    """A row for what two levels of each category differ by."""
+    prior, free = found.prior_width * 2**0.5, found.difference_widths_without_privacy
+    return [
+        [name, f"{prior:.3g}", _width(free[i]), *(_width(widths[i]) for widths in found.difference_widths)]
         for i, name in enumerate(names)
     ]
 

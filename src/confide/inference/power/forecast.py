@@ -36,7 +36,8 @@ class Forecast:
         assumptions: what was taken for granted of the records.
         caution: on which side the widths err where records are otherwise.
         ranges: at every epsilon the ends between which the width of each column is expected, where its distribution is
-            not declared; empty where there is a figure for every column.
+            not declared; empty where there is a figure for every column. `ranges_without_privacy` beside it.
+        prior_widths: of the prior's interval of each column, where they differ.
         others: what is expected of other samplers.
         answer: of a question the other way round, in words; `sought` is what was asked for, by name.
     """
@@ -68,6 +69,8 @@ class Forecast:
     difference_widths: tuple[tuple[float, ...], ...] = ()
     difference_effects: tuple[tuple[float | None, ...], ...] = ()
     ranges: tuple[tuple[tuple[float, float], ...], ...] = ()
+    ranges_without_privacy: tuple[tuple[float, float], ...] = ()
+    prior_widths: tuple[float, ...] = ()
     others: str = OTHERS
     answer: str | None = None
     sought: dict[str, float] | None = None

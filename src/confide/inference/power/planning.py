@@ -191,6 +191,8 @@ def _forecast(
         assumptions=setting.guess.said if isinstance(expected, Expected) else expected.table.assumptions,
         differences=_differences(expected),
         ranges=() if isinstance(expected, Expected) else tuple(expected.ranges(each.widths) for each in found),
+        ranges_without_privacy=() if isinstance(expected, Expected) else expected.ranges(free.widths),
+        prior_widths=() if isinstance(expected, Expected) else expected.prior_widths(),
         difference_widths_without_privacy=tuple(map(float, free.difference_widths)),
         difference_widths=tuple(tuple(map(float, each.difference_widths)) for each in found),
         difference_effects=tuple(tuple(_finite(effect) for effect in each.difference_effects) for each in found),

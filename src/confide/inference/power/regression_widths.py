@@ -89,6 +89,13 @@ class ExpectedRegression:
     def signal(self) -> float:
         return float(np.std(self.table.linear_predictor))
 
+    def prior_widths(self) -> tuple[float, ...]:
+        """Of the 90% interval of each coefficient under the prior, the intercept last."""
+        spreads = np.maximum(self.table.rows.std(axis=0), 1e-6)
+        unit = float(np.std(self.table.outcomes)) if self.linear else 1.0
+        slopes = WIDTH * unit * self.prior.slope / spreads
+        return (*map(float, slopes), WIDTH * unit * self.prior.intercept)
+
     def ranges(self, widths: np.ndarray) -> tuple[tuple[float, float], ...]:
         """The ends between which the width of each column is expected; equal where its distribution is declared."""
         factors = np.where(np.append(self.table.declared, self.table.declared.all()), 1.0, RANGE)

@@ -47,7 +47,13 @@ if TYPE_CHECKING:
     from confide.inference import baselines as baselines
     from confide.inference.bootstrap import rehearse
     from confide.inference.fitting import fit, sample
-    from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
+    from confide.inference.posterior import (
+        ExactnessWarning,
+        FewRecordsWarning,
+        NotPrivateWarning,
+        Posterior,
+        UnsettledWarning,
+    )
     from confide.inference.power.forecast import Forecast
     from confide.inference.power.planning import plan
     from confide.inference.rehearsal import Rehearsal
@@ -127,7 +133,7 @@ _HOMES = {
     "inference.fitting": "fit sample",
     "inference.power.forecast": "Forecast",
     "inference.power.planning": "plan",
-    "inference.posterior": "ExactnessWarning NotPrivateWarning Posterior UnsettledWarning",
+    "inference.posterior": "ExactnessWarning FewRecordsWarning NotPrivateWarning Posterior UnsettledWarning",
     "inference.rehearsal": "Rehearsal",
     "inference.bootstrap": "rehearse",
     "audits.bounds": "audit_epsilon",
@@ -147,6 +153,7 @@ __all__ = [
     "BudgetExceeded",
     "Companion",
     "ExactnessWarning",
+    "FewRecordsWarning",
     "Forecast",
     "Guarantee",
     "Individual",

@@ -108,11 +108,14 @@ def test_the_count_of_records_is_released_and_few_records_are_a_warning():
     x[: len(x) // 2] = np.nan
     sampler = confide.scoring(10, constant=-1, features=people.FEATURES)
     model = models.logistic_regression(x.shape[1])
-    posterior = confide.fit(model, (x, y), confide.Budget(epsilon=8.0, delta=1e-5), sampler, key=1, **QUIET)
+    with pytest.warns(confide.FewRecordsWarning, match="of 300 declared records counted"):
+        posterior = confide.fit(model, (x, y), confide.Budget(epsilon=8.0, delta=1e-5), sampler, key=1, **QUIET)
     counted = posterior.plan["counted"]
     assert abs(counted["number"] - len(x) / 2) < 4 * counted["error"]
     summary = confide.inference.summaries.from_json(posterior.plan)
     assert "declared records counted" in summary.warning()
+    with pytest.warns(confide.FewRecordsWarning):
+        posterior.summary()
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,7 @@ def test_units_of_a_column_change_nothing_but_its_coefficient(family):
     np.testing.assert_allclose(other * np.outer(units, units), one, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::confide.FewRecordsWarning")
 @pytest.mark.parametrize("family", people.MODELS)
 @pytest.mark.parametrize("bad", ["constant columns", "no records", "one label", "far outcomes", "one record"])
 def test_bad_tables_never_refuse_and_never_give_a_nan(family, bad):

@@ -75,6 +75,7 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     purchase = replace(_purchase(options, plan, table, planted, key.given), remarks=remarks)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
+    posterior.warn_of_few_records()
     if rehearsals := getattr(options.sampler, "rehearsals", 0):
         posterior = rehearsal.calibrate(fit, posterior, rehearsals)
     if request is not None:

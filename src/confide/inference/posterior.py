@@ -24,6 +24,7 @@ from confide import models, validation
 from confide.inference import posterior_files, settling, summaries, traces
 from confide.inference.posterior_files import AnyRelease, Canaries, Stored
 from confide.inference.settling import load_arviz
+from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.traces import Trace
 from confide.models import inputs
 from confide.models.labels import to_labels
@@ -31,7 +32,15 @@ from confide.models.model import Model
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
 
-__all__ = ["Canaries", "Diagnostics", "ExactnessWarning", "NotPrivateWarning", "Posterior", "UnsettledWarning"]
+__all__ = [
+    "Canaries",
+    "Diagnostics",
+    "ExactnessWarning",
+    "FewRecordsWarning",
+    "NotPrivateWarning",
+    "Posterior",
+    "UnsettledWarning",
+]
 
 BATCH = 2**22  # numbers predicted at once
 
@@ -46,6 +55,10 @@ class ExactnessWarning(UserWarning):
 
 class UnsettledWarning(UserWarning):
     """Quantiles of draws that have not settled were asked for as intervals."""
+
+
+class FewRecordsWarning(UserWarning):
+    """Far fewer records counted than were declared, by the noisy number that the run released."""
 
 
 class Diagnostics(NamedTuple):
@@ -215,6 +228,7 @@ class Posterior:
         Without the interval where the draws have not settled: their quantiles are none. Without effective sample size
         and R-hat where draws are independent, as those of `confide.scoring` are.
         """
+        self.warn_of_few_records()
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
@@ -229,6 +243,12 @@ class Posterior:
                 return load_arviz().summary(data, kind="stats")[["mean"]]
         finally:
             logging.disable(before)
+
+    def warn_of_few_records(self) -> None:
+        """Warn where far fewer records counted than were declared; it depends on the released number alone."""
+        summary = summaries.from_json(self.plan)
+        if isinstance(summary, RegressionSummary) and (warning := summary.warning()):
+            warnings.warn(warning, FewRecordsWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
         """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.

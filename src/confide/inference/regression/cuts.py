@@ -16,10 +16,10 @@ import numpy as np
 from confide.inference.regression.outcomes import LEAST_CUT, WEIGHTS, Counts, Numbers, Outcomes, TwoLabels
 from confide.mechanism.query_grid import round_scale
 
-COST = {TwoLabels: 0.05, Numbers: 0.1}  # of the sampling variance
+COST = {TwoLabels: 0.1, Numbers: 0.1}  # of the sampling variance
 SLOPE_COST = 0.06  # of a usual entry of the slope
 LEAST_SLOPE = 3.0  # norm of a record's slope matrix that is not cut, over that of a usual record
-WIDEST_FOR_LABELS = 4.0  # of a usual record's longest score
+NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS = 0.8, 4.0  # of a usual record's longest score
 
 
 class Cut(NamedTuple):
@@ -44,7 +44,7 @@ def choose_for_labels(
 ) -> Cut:
     largest = family.usual()[1]
     reach = math.sqrt(COST[TwoLabels] * number * variance) / (noise * norm)
-    width = float(np.clip(reach / largest, 0.5, WIDEST_FOR_LABELS))
+    width = float(np.clip(reach / largest, NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS))
     clip = width * norm * largest
     usual = variance * min(width, 1.0)  # slope of a record
     reach = SLOPE_COST * number / slope_noise

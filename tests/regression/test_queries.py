@@ -46,7 +46,8 @@ def test_queries_about_scores(name):
     bound = float(np.hypot(2.5, scale_bound))
     query = ScoreQuery(bound=bound, scale_bound=scale_bound, **arguments(name))
     assert lengths(query, name, False).max() <= bound * tight
-    assert lengths(SlopeQuery(bound=1.7, **arguments(name)), name, True).max() <= 1.7 * tight
+    if name != "counts":  # slopes of counts are cut without a weight
+        assert lengths(SlopeQuery(bound=1.7, **arguments(name)), name, True).max() <= 1.7 * tight
     assert lengths(VarianceQuery(bound=2.5**2, **arguments(name)), name, True).max() <= 2.5**2 * tight
     if name != "labels":
         tail = OutcomeTailQuery(bound=2.0, wide_cut=3.0, near_cut=1.0, **arguments(name))

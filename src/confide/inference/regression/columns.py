@@ -86,10 +86,8 @@ class Location(NamedTuple):
 
 
 def locate(design: Design, multipliers: dict[str, float], number: float, ask: Ask) -> Location:
-    numeric, binary = (
-        np.array(design.numeric, np.int64),
-        [*design.booleans, *(j for group in design.categories for j in group)],
-    )
+    numeric = np.array(design.numeric, np.int64)
+    binary = [*design.booleans, *(j for group in design.categories for j in group)]
     low = np.array([*(design.columns[j].low for j in numeric), design.outcome[0]])
     high = np.array([*(design.columns[j].high for j in numeric), design.outcome[1]])
     reach = (high - low) / 2

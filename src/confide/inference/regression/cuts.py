@@ -2,7 +2,8 @@
 
 With noise of m bounds in all steps together, the sum of scores of n records has a noise of variance (m C)^2 beside a
 sampling variance of n E psi^2. C is the cut at which the former is `COST` of the latter, within limits. The bound of a
-record's slope matrix is the norm at which the noise of the slope is `SLOPE_COST` of n in every entry.
+record's slope matrix is the norm at which the noise of the slope is `SLOPE_COST` of the usual slope in every entry, but
+it is at least `LEAST_SLOPE` times the norm of a usual record's slope.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import numpy as np
 from confide.inference.regression.outcomes import LEAST_CUT, WEIGHTS, Counts, Numbers, Outcomes, TwoLabels
 from confide.mechanism.query_grid import round_scale
 
-COST = {TwoLabels: 0.05, Numbers: 0.1}  # of the sampling variance
-SLOPE_COST = 0.02
+COST = {TwoLabels: 0.1, Numbers: 0.1}  # of the sampling variance
+SLOPE_COST = 0.06  # of a usual entry of the slope
 LEAST_SLOPE = 3.0  # norm of a record's slope matrix that is not cut, over that of a usual record
-WIDEST_FOR_LABELS = 4.0  # of a usual record's longest score
+NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS = 0.8, 4.0  # of a usual record's longest score
 
 
 class Cut(NamedTuple):
@@ -43,12 +44,13 @@ def choose_for_labels(
 ) -> Cut:
     largest = family.usual()[1]
     reach = math.sqrt(COST[TwoLabels] * number * variance) / (noise * norm)
-    width = float(np.clip(reach / largest, 0.5, WIDEST_FOR_LABELS))
+    width = float(np.clip(reach / largest, NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS))
     clip = width * norm * largest
+    usual = variance * min(width, 1.0)  # slope of a record
     reach = SLOPE_COST * number / slope_noise
     square = max((1.5 * max(width, 1.0) * norm) ** 2, reach)
-    least = LEAST_SLOPE * variance * min(width, 1.0) * norm**2
-    return _rounded(clip, min(max(least, 0.25 * reach), 0.25 * square, clip * math.sqrt(square) / 2))
+    slope_bound = usual * max(LEAST_SLOPE * norm**2, reach)
+    return _rounded(clip, min(slope_bound, 0.25 * square, clip * math.sqrt(square) / 2))
 
 
 def _choose_for_counts(family: Counts, number: float, norm: float, noise: float, slope_reach: float, size: int) -> Cut:
@@ -61,12 +63,12 @@ def _choose_for_counts(family: Counts, number: float, norm: float, noise: float,
         slope, variance = float(WEIGHTS @ terms.slope), float(WEIGHTS @ terms.variance)
         level, along = family.truncation(norm, clip)
         noisy = (noise * clip) ** 2 / number
-        total = size * (variance + noisy) / (number * slope**2) + 0.25 * level**2 + (1.5 * along * family.spread) ** 2
+        total = size * (variance + noisy) / (number * slope**2) + level**2 + (1.5 * along * family.spread) ** 2
         if best is None or (total < best[0] and noisy < 3 * variance):
             best = (total, clip, slope)
     assert best is not None
     _, clip, slope = best
-    return _rounded(clip, slope * float(np.clip(5 * slope_reach, LEAST_SLOPE * norm**2, 60 * norm**2)))
+    return _rounded(clip, slope * float(np.clip(slope_reach, LEAST_SLOPE * norm**2, 60 * norm**2)))
 
 
 def _rounded(clip: float, slope_bound: float) -> Cut:

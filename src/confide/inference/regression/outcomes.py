@@ -106,7 +106,8 @@ class CountTables:
     beyond: np.ndarray  # expected count beyond m + k
 
     def read(self, table: np.ndarray, eta: np.ndarray, cut: np.ndarray) -> np.ndarray:
-        """By linear interpolation in both."""
+        """By linear interpolation in both. What is not finite reads as 0, so that no record stops a run."""
+        eta, cut = np.nan_to_num(eta), np.nan_to_num(cut, nan=1.0)
         x = np.clip((eta - self.etas[0]) / (self.etas[1] - self.etas[0]), 0, len(self.etas) - 1.000001)
         first, step = self.log_cuts[0], self.log_cuts[1] - self.log_cuts[0]
         z = np.clip((np.log(cut) - first) / step, 0, len(self.log_cuts) - 1.000001)

@@ -65,15 +65,21 @@ class OutcomeQuery(RowQuery):
     outcome_spread: float
 
     def score_vectors(self, x: np.ndarray, y: np.ndarray):
-        """Rows, outcomes, linear predictors, score terms and weights of records."""
+        """Rows, outcomes, linear predictors, score terms and weights of records.
+
+        Weights keep scores within the clip and slopes within their bound. The slope of a count grows with its mean, and
+        weights that fall with the mean would move the estimand where the model of the mean is wrong: slopes of counts
+        are cut without a weight, which makes the slope too small, and intervals too wide, in directions of such rows.
+        """
         z = self.rows(x)
         norms = np.maximum(row_norms(z), 1e-9)
         eta = z @ self.position + self.family.offset
         terms = self.family.terms(eta, norms, self.clip)
         y = (y - self.outcome_center) / self.outcome_spread
-        slope = 1.0 if isinstance(self.family, Numbers) else np.maximum(terms.slope, 1e-9)
         weights = np.minimum(1.0, self.clip / (terms.largest * norms))
-        weights = np.minimum(weights, self.slope_bound / (slope * norms**2))
+        if not isinstance(self.family, Counts):
+            slope = 1.0 if isinstance(self.family, Numbers) else np.maximum(terms.slope, 1e-9)
+            weights = np.minimum(weights, self.slope_bound / (slope * norms**2))
         return z, y, eta, terms, weights
 
 

@@ -17,6 +17,7 @@ from confide.inference.regression.cuts import Cut
 from confide.inference.regression.design import combine
 from confide.inference.regression.outcomes import Counts, Numbers, Outcomes, TwoLabels
 from confide.inference.regression.results import Answer, Frame, Prior, State
+from confide.mechanism.query_grid import round_scale
 
 MISFIT, LEAST_MISFIT = 0.1, 0.02  # relative error of entries of the slope, before it was released and at the least
 CURVATURE = 0.3  # relative error of the slope at midpoints, per unit of distance
@@ -50,8 +51,9 @@ class ScoreModel:
         return cuts.choose(family, self.number, norm, noise, slope_noise, len(self.frame.whiten))
 
     def with_predictor(self, family: Counts, position: np.ndarray) -> Counts:
+        """Counts that know the mean and spread of the linear predictor at a position, rounded as queries are."""
         center, spread = moments.predictor(self.frame.rows, position, family.offset)
-        return replace(family, center=center, spread=max(spread, 0.1))
+        return replace(family, center=round_scale(center), spread=round_scale(max(spread, 0.1)))
 
     def expected(self, position: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
         return moments.expected_matrices(self.frame.rows, position, state.family, state.cut.clip, self.frame.norm)

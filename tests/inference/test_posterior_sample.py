@@ -622,7 +622,7 @@ def test_report_and_predictions_of_one_draw(tmp_path):
     described = schema.loads(SCHEMA, "schema").with_target(None)
     x, y, _ = encoding.encode_table(described, tables.open_table(tmp_path / "patients.csv"))
     drawn = fit(ops("published", **SHORT), PURE, models.logistic_regression(x.shape[1]), (x, y))
-    drawn = replace(drawn, plan=drawn.plan | run_folder._describe_data(described))
+    drawn = replace(drawn, plan=drawn.plan | run_folder.describe_data(described))
     drawn.save(tmp_path / "run", {run_folder.SCHEMA: described.to_toml()})
     page = report.write(tmp_path / "run", public=tmp_path / "patients.csv").read_text()
     assert "One posterior draw of a logistic regression" in page

@@ -42,6 +42,11 @@ def check(record: dict[str, Any], posterior: Posterior, number: int) -> None:
             raise _changed(file, name)
     kind = MadeUpScoring if record.get("kind") == "made-up scoring" else MadeUp
     _check_names(record, kind, file)
+    steps, whole = record["steps"], record["whole"]
+    if record["canaries"] is not False:
+        raise _changed(file, "canaries")
+    if not 1 <= steps <= whole or (steps < whole if kind is MadeUpScoring else whole != posterior.plan["steps"]):
+        raise _changed(file, "steps")
     nobody = Scores(members=np.zeros(1), nonmembers=np.zeros(1), name="made-up tables", confidential=False)
     again = kind(**{name: record[name] for name in GIVEN}, scores=nobody, guessed=2 * record["repetitions"])
     expected = as_json(again.to_json() | {"scores": record["scores"]})

@@ -24,7 +24,9 @@ from confide.inference.release import PRIORS, Release
 from confide.inference.requests import FUNCTION, MAKERS, NAMES, RESTORE
 from confide.inference.summaries.releases import VotesSummary
 from confide.inference.summaries.runs import Steps
+from confide.mechanism.trace import Traced
 from confide.privacy.accountants.individual import BINS
+from confide.privacy.accountants.pate import MISSED, Figure, FigureRelease, convert
 from confide.privacy.budget import Guarantee
 from confide.privacy.events import NoisyVotes
 from confide.validation import Refused
@@ -39,7 +41,7 @@ NESTED = {  # names within entries, in each of which all or some of them are
     "individual": ("stretch", "histogram", "edges", "counts", "noise"),
     "noise_aware": ("approximation", "chains"),
     "labelled": ("rows", "labels"),
-    "figure": ("epsilon", "delta", "sentence"),
+    "figure": ("epsilon", "delta", "order", "log_moment", "sentence"),
     "calibration": (
         *("datasets", "probability", "coverage", "coverage_error", "inflation", "widths", "errors"),
         *("log_loss", "log_loss_of_the_truth", "seconds", "key"),
@@ -63,6 +65,8 @@ def check_names(stored: Mapping[str, Any], described: Mapping[str, Any]) -> None
     sampler = stored.get("sampler", "")
     known = {*type(summary).__dataclass_fields__, *RUN, *described} - {"more"}
     known |= sampler_entries().get(sampler, set())
+    if sampler == "hybrid":  # with the settings of the sampler that goes on from the first draw
+        known |= sampler_entries().get(stored["then"], set())
     named = sampler in sampler_entries() or sampler in summaries.NAMED
     if named and (unknown := sorted(set(stored) - known)):
         raise changed(f"plan.{unknown[0]}", stored[unknown[0]], "nothing")
@@ -173,5 +177,55 @@ def check_votes(stored: Mapping[str, Any], guarantee: Guarantee) -> None:
         raise changed("plan.account", stored["account"], "what was priced")
     if (stored.get("figure") is not None) != (event.figure_noise is not None):
         raise changed("plan.figure", stored.get("figure"), "what was priced")
+    if (figure := stored.get("figure")) is not None:
+        order = FigureRelease.planned(event, guarantee.delta).order
+        spent = min(convert(order, figure["log_moment"], (1 - MISSED) * guarantee.delta), guarantee.epsilon)
+        expected = Figure(spent, guarantee.delta, order, figure["log_moment"])
+        compare(as_json(expected.to_json()), figure, "plan.figure.")
     if guarantee.released != event.released():
         raise changed("released", guarantee.released, event.released())
+
+
+def check_trace(posterior: Posterior, guarantee: Guarantee) -> None:
+    """What trace.json repeats of the plan and of the priced event; its moments are noisy outcomes."""
+    stored, trace = posterior.plan, posterior.trace
+    if trace is None:
+        return
+    if stored.get("gradient_bound") is None:
+        raise changed("trace.json", "a trace", "nothing, without a gradient_bound")
+    q, chains = trace.sampling_probability, (stored.get("noise_aware") or stored)["chains"]
+    priced = _values(guarantee.event.to_json(), "sampling_probability") or [1.0]
+    made = Traced(steps=stored["steps"], dimension=stored["parameters"], sampling_probability=q)
+    size = 1 + 2 * stored["parameters"]
+    expected = {
+        "records": stored["records"],
+        "gradient_bound": stored["gradient_bound"],
+        "lengths": made.lengths().tolist(),
+        "moments": [chains, made.parts, size, size],
+        "example": [list(shape) for shape in stored["arrays"]],
+        "sampling_probability": q if q in priced else priced[0],
+    }
+    held = {
+        "records": trace.records,
+        "gradient_bound": trace.gradient_bound,
+        "lengths": trace.lengths.tolist(),
+        "moments": list(trace.moments.shape),
+        "example": [list(shape) for shape, _ in trace.example],
+        "sampling_probability": q,
+    }
+    compare(as_json(expected), as_json(held), "trace.")
+    for _, kind in trace.example:
+        if kind not in ("float32", "int32"):
+            raise changed("trace.example", kind, "float32 or int32")
+    if not np.all(np.isfinite(trace.moments)):
+        raise changed("trace.moments", "not finite", "finite numbers")
+
+
+def _values(record: Any, name: str) -> list[Any]:
+    """The values of all entries of this name, however deep they lie."""
+    if isinstance(record, Mapping):
+        inner = [value for entry in record.values() for value in _values(entry, name)]
+        return [*([record[name]] if name in record else []), *inner]
+    if isinstance(record, (list, tuple)):
+        return [value for entry in record for value in _values(entry, name)]
+    return []

@@ -120,6 +120,7 @@ def verify(posterior: Posterior, described: Mapping[str, Any] | None = None) -> 
     compare(entries, as_json({name: stored[name] for name in entries if name in stored}), "plan.")
     stored_plans.check_names(stored, entries)
     stored_plans.check_draws(posterior)
+    stored_plans.check_trace(posterior, guarantee)
     release = release_check.check_release(posterior)
     plan = _check_plan(posterior, guarantee, tuple(entries))
     _check_calibration(posterior)

@@ -19,7 +19,7 @@ from confide.mechanism.query_grid import round_scale
 COST = {TwoLabels: 0.1, Numbers: 0.1}  # of the sampling variance
 SLOPE_COST = 0.06  # of a usual entry of the slope
 LEAST_SLOPE = 3.0  # norm of a record's slope matrix that is not cut, over that of a usual record
-NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS = 0.8, 4.0  # of a usual record's longest score
+NARROWEST_FOR_LABELS, WANTED_FOR_LABELS, WIDEST_FOR_LABELS = 0.5, 0.8, 4.0  # of a usual record's longest score
 
 
 class Cut(NamedTuple):
@@ -44,7 +44,10 @@ def choose_for_labels(
 ) -> Cut:
     largest = family.usual()[1]
     reach = math.sqrt(COST[TwoLabels] * number * variance) / (noise * norm)
-    width = float(np.clip(reach / largest, NARROWEST_FOR_LABELS, WIDEST_FOR_LABELS))
+    # Narrow cuts move the estimand where the model is wrong: up to `WANTED_FOR_LABELS` the noise may cost four times as
+    # much.
+    narrowest = float(np.clip(2 * reach / largest, NARROWEST_FOR_LABELS, WANTED_FOR_LABELS))
+    width = float(np.clip(reach / largest, narrowest, WIDEST_FOR_LABELS))
     clip = width * norm * largest
     usual = variance * min(width, 1.0)  # slope of a record
     reach = SLOPE_COST * number / slope_noise

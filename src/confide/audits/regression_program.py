@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from confide.audits import rebuilding, regression_queries
@@ -126,7 +127,7 @@ def _crowd(
     if not model.linear.intercept:
         rows = np.insert(rows, release.constant, 1.0, axis=1)
     mean = jax.tree.map(lambda leaf: np.asarray(leaf).mean(axis=(0, 1)), posterior.draws)
-    outcomes = np.asarray(model.simulate(jax.random.key(int(generator.integers(2**31))), mean, rows))
+    outcomes = np.asarray(model.simulate(jax.random.key(int(generator.integers(2**31))), mean, jnp.asarray(rows)))
     return rebuilding.in_places((rows.astype(np.float32), outcomes.astype(np.float32)), number)
 
 

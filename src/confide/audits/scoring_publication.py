@@ -116,15 +116,16 @@ def _has_outcomes(job: AnyJob, one: Execution, ask: Ask) -> bool:
         assert isinstance(job, RegressionJob)
         return regression_queries.has_answers(job, one.records, one.key, one.release)
     assert not isinstance(job, RegressionJob)
-    same = [_equal_answers(job.scale.ask(one.records, noise.separate(one.key, "scale")), one.release.answers)]
+    release = one.release
+    same = [_equal_answers(job.scale.ask(one.records, noise.separate(one.key, "scale")), release.answers)]
 
     def put(question: Question) -> Reply:
-        reply = one.release.reply(question)
+        reply = release.reply(question)
         asked = question._replace(position=reply.position, root=reply.root)
         same.append(np.array_equal(ask(asked), reply.noisy))
         return reply
 
-    one.release.replay(put)
+    release.replay(put)
     return all(same)
 
 

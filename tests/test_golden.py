@@ -182,6 +182,11 @@ def test_a_table_goes_on_to_the_same_draws(tmp_path):
     for name in ("plan.json", "guarantee.json"):
         found = json.loads((tmp_path / "run" / name).read_text())
         written = json.loads((stored / "run" / name).read_text())
-        same_settings(found.get("plan", found), written.get("plan", written))
+        later = {"request", "model_reason"}  # what a plan says of the request, in words of the day
+        one, other = (
+            {key: value for key, value in record.get("plan", record).items() if key not in later}
+            for record in (found, written)
+        )
+        same_settings(one, other)
     for home in (tmp_path, stored):
         assert golden_cases.command(tmp_path, "verify", str(home / "run")).returncode == 0

@@ -145,8 +145,8 @@ def test_a_saved_posterior_holds_no_record_no_key_and_nothing_unpaid(fitted, tmp
     public = {
         "model", "sampler", "step_size", "schedule", "temperature", "records", "parameters", "steps", "chains",
         "batch_size", "clip", "last_step_size", "diffusion_time", "burn_in", "thin", "draws", "noise", "mechanism",
-        "budget", "epsilon", "prior_scale", "arrays", "clipping", "row_bound", "information",
-        "request", "scale", "lag_one",  # the scale is paid for, and the other is a function of what is released
+        "budget", "epsilon", "request", "prior_scale", "arrays", "clipping", "row_bound", "information",
+        "scale", "lag_one",  # the scale is paid for, and the other is a function of what is released
     }  # fmt: skip
     assert set(record["plan"]) <= public
 

@@ -19,6 +19,7 @@ import numpy as np
 from confide import validation
 from confide.inference import canary_requests, checkpoints, loop, plans, rehearsal, requests
 from confide.inference.checkpoints import Checkpoint, CheckpointFile
+from confide.inference.few_records import warn_of_few_records
 from confide.inference.options import Fit, Options, takes
 from confide.inference.plans import Plan, estimates, scoring, stochastic
 from confide.inference.posterior import Canaries, NotPrivateWarning, Posterior
@@ -75,7 +76,7 @@ def infer(options: Fit, present: np.ndarray | None = None) -> Posterior:
     purchase = replace(_purchase(options, plan, table, planted, key.given), remarks=remarks)
     paid = spend(purchase, options.budget, account, key, checkpoint, options.verbose)
     posterior = _run(options, plan, planted, paid)
-    posterior.warn_of_few_records()
+    warn_of_few_records(posterior.plan)
     if rehearsals := getattr(options.sampler, "rehearsals", 0):
         posterior = rehearsal.calibrate(fit, posterior, rehearsals)
     if request is not None:

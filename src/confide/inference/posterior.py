@@ -22,9 +22,9 @@ import numpy as np
 
 from confide import models, validation
 from confide.inference import posterior_files, settling, summaries, traces
+from confide.inference.few_records import warn_of_few_records
 from confide.inference.posterior_files import AnyRelease, Canaries, Stored
 from confide.inference.settling import load_arviz
-from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.traces import Trace
 from confide.models import inputs
 from confide.models.labels import to_labels
@@ -36,7 +36,6 @@ __all__ = [
     "Canaries",
     "Diagnostics",
     "ExactnessWarning",
-    "FewRecordsWarning",
     "NotPrivateWarning",
     "Posterior",
     "UnsettledWarning",
@@ -55,10 +54,6 @@ class ExactnessWarning(UserWarning):
 
 class UnsettledWarning(UserWarning):
     """Quantiles of draws that have not settled were asked for as intervals."""
-
-
-class FewRecordsWarning(UserWarning):
-    """Far fewer records counted than were declared, by the noisy number that the run released."""
 
 
 class Diagnostics(NamedTuple):
@@ -228,7 +223,7 @@ class Posterior:
         Without the interval where the draws have not settled: their quantiles are none. Without effective sample size
         and R-hat where draws are independent, as those of `confide.scoring` are.
         """
-        self.warn_of_few_records()
+        warn_of_few_records(self.plan)
         data = self.to_arviz()
         before = logging.root.manager.disable
         logging.disable(max(before, logging.WARNING))  # that R-hat needs two chains shows in the table
@@ -243,12 +238,6 @@ class Posterior:
                 return load_arviz().summary(data, kind="stats")[["mean"]]
         finally:
             logging.disable(before)
-
-    def warn_of_few_records(self) -> None:
-        """Warn where far fewer records counted than were declared; it depends on the released number alone."""
-        summary = summaries.from_json(self.plan)
-        if isinstance(summary, RegressionSummary) and (warning := summary.warning()):
-            warnings.warn(warning, FewRecordsWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str], files: Mapping[str, str] | None = None) -> Path:
         """Write posterior.nc, guarantee.json and plan.json into the new folder `path`; `files` go beside them.

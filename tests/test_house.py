@@ -123,6 +123,8 @@ EXCEPTIONS = {  # what may be longer, by module and name (a signature with brack
     "inference.loop": TOGETHER,
     "inference.settling": "a rule is read in one place, with the words in which it is told",
     "mechanism.clipping.clipped_sum()": "what a sum is made of, each of it independent of the others",
+    "inference.fitting": "one way from the options to a posterior, in the order of the promise",
+    "inference.posterior": "what a user does with a posterior, on one page",
     "models.programs": "a program is traced, named and checked by one list of what JAX has",
     "mechanism.clipping": "how a record is shortened, by its own length or by weights, is one way to read",
     "models.families": "all families in one place, so that they can be compared",

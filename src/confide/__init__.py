@@ -46,14 +46,9 @@ if TYPE_CHECKING:
     from confide.audits.verdicts import Audit
     from confide.inference import baselines as baselines
     from confide.inference.bootstrap import rehearse
+    from confide.inference.few_records import FewRecordsWarning
     from confide.inference.fitting import fit, sample
-    from confide.inference.posterior import (
-        ExactnessWarning,
-        FewRecordsWarning,
-        NotPrivateWarning,
-        Posterior,
-        UnsettledWarning,
-    )
+    from confide.inference.posterior import ExactnessWarning, NotPrivateWarning, Posterior, UnsettledWarning
     from confide.inference.power.forecast import Forecast
     from confide.inference.power.planning import plan
     from confide.inference.rehearsal import Rehearsal

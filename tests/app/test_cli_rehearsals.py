@@ -106,7 +106,7 @@ def test_a_table_declares_its_categories_and_its_report_says_what_others_would_h
     assert plan["categories"] == [list(each) for each in described.categories] != []
     assert call("confide report run")[0] == 0
     page = (home / "run" / "report.html").read_text()
-    assert "<strong>Other budgets.</strong> On tables of this schema and size, half the ε" in page
+    assert "<strong>Other budgets.</strong> Simulated from what this run released" in page
 
 
 def test_made_up_audits_of_a_table_with_categories(call):

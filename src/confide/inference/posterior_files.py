@@ -68,7 +68,7 @@ class Canaries(NamedTuple):
             sums=sums,
             squares=squares,
             pulls=pulls,
-            steps=job.steps,
+            steps=len(multipliers),
             spread=float(np.sum(np.square(multipliers))),
             sampling_probability=share,
             replaced=replaced,

@@ -288,7 +288,7 @@ def _canary_terms(plan: Plan, canaries: Canaries, guarantee: Guarantee) -> tuple
     job: Any = plan.job
     multipliers, share = job.ran.canary_terms()
     terms = {
-        "steps": job.steps,
+        "steps": len(multipliers),
         "spread": float(np.sum(np.square(multipliers))),
         "sampling_probability": share,
         "replaced": guarantee.neighbours == "replace-one",

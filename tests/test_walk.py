@@ -49,8 +49,8 @@ def test_a_table_passes_few_modules_before_its_model_and_no_image_code(walks):
         "tables",
         "encoding",
         "cells",
-        "features",
         "model_words",
+        "features",
     ]
     assert sum(floor == "app" for floor, _ in found) <= 4
 

@@ -190,16 +190,20 @@ class Choice(NamedTuple):
     model: Model
     sampler: samplers.Sampler
     clip: float | None
+    reason: str  # why this model, in one line
 
 
 def choose(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
     """What goes with the request. Only sizes and the schema decide, never a value."""
+    reason = explain_model(described, request)
+    columns = features.features_of(described) if isinstance(described, Schema) else ()
     name = request.sampler or samplers.default_sampler(build_model(described, request)).name
     validation.one_of(SAMPLERS, sampler=name)
     if name in CONVEX:
         mu = pricing.gdp_mu(budget.epsilon, budget.delta) if budget.delta else budget.epsilon / 4
         scale = affordable_scale(mu / SENSITIVITY[budget.neighbours], described.bound)
-        return Choice(build_model(described, request, scale, bounded=True), _build_sampler(name, request), request.clip)
+        model = build_model(described, request, scale, bounded=True)
+        return Choice(model, _build_sampler(name, request), request.clip, reason)
     model, clip = build_model(described, request), request.clip
     if model.family is not None and request.clipping != "plain":
         model = replace_bound(model, described.bound)
@@ -209,18 +213,19 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
     if isinstance(described, Schema):
         known = {"constant": -1, "categories": described.categories}
         if name == "scoring" and regression.serves(model) and described.norm_bound is None:
-            known |= _regression_options(described, model, request)
+            known |= _regression_options(described.column(described.target), columns, model, request)
         elif request.prior is not None:
             raise Refused("--prior goes with scoring of a table, without a norm_bound: leave it out")
-    return Choice(model, _build_sampler(name, request, known), clip)
+    return Choice(model, _build_sampler(name, request, known), clip, reason)
 
 
-def _regression_options(described: Schema, model: Model, request: Request) -> dict[str, Any]:
+def _regression_options(
+    target: Column, columns: tuple[features.Feature, ...], model: Model, request: Request
+) -> dict[str, Any]:
     """What is public about the columns and the outcome, and the prior."""
-    target = described.column(described.target)
     assert model.family is not None
     bounds = (target.low, target.high) if model.family.outcome == "count" else (-1.0, 1.0)
-    options: dict[str, Any] = {"features": features.features_of(described), "outcome": bounds}
+    options: dict[str, Any] = {"features": columns, "outcome": bounds}
     options |= {} if request.prior is None else {"prior": request.prior}
     return options if request.prior_scale is None else options | {"prior_scale": request.prior_scale}
 

@@ -112,9 +112,8 @@ def run(
     described = made.described
     checkpoint, saved = folder / CHECKPOINT, False
     try:
-        reason = choices.explain_model(described, request)
         if verbose:
-            print(reason, file=sys.stderr)
+            print(choice.reason, file=sys.stderr)
         if isinstance(described, Schema) and verbose:
             print(CHECKED, file=sys.stderr)
         settings = {each.name: getattr(request, each.name) for each in fields(RunSettings)}
@@ -133,7 +132,7 @@ def run(
             **settings | {"clip": choice.clip, "records": made.records},
         )
         posterior = fitting.infer(options, made.present)
-        posterior = replace(posterior, plan=posterior.plan | describe_data(described) | {REASON: reason})
+        posterior = replace(posterior, plan=posterior.plan | describe_data(described) | {REASON: choice.reason})
         try:
             posterior.save(request.out, _public_file(described))
         except Refused as refusal:

@@ -82,5 +82,8 @@ def trace_prior(parameters: MechanismParameters) -> MechanismParameters:
     the user's that computes something else when it is traced again would then run under the name of the first.
     """
     with jax.enable_x64(True):
-        program = programs.trace(parameters.prior, jnp.zeros(parameters.dimension, jnp.float64))
-    return replace(parameters, prior=lambda position: program(position))
+        position = jnp.zeros(parameters.dimension, jnp.float64)
+        program = programs.trace(parameters.prior, position)
+        traced = replace(parameters, prior=jax.jit(lambda position: program(position)))
+        jax.eval_shape(traced.mean_gradient, position, position)
+    return traced

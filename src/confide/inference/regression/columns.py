@@ -1,9 +1,9 @@
 r"""Where columns are, and how far they spread: a few noisy sums in stages, whose windows become narrower.
 
 With a = clip((x - m) / h, -1, 1) for a window of middle m and half width h, a stage asks for the sums of a and of
-a^2 - 1/2 (the first stage) or |a| - 1/2 over the records, for every numeric column and for the outcome. A pair of these
-numbers has a squared norm of at most 1.25. The first stage also asks for the sums of booleans and levels, times
-`BINARY`, which add `BINARY`^2 for every boolean and category.
+a^2 - 1/2 (the first stage) or |a| - 1/2 over the records, for the outcome and every numeric column whose typical range
+is not declared. A pair of these numbers has a squared norm of at most 1.25. The first stage also asks for the sums of
+booleans, indicators and levels, times `BINARY`, which add `BINARY`^2 for every boolean, indicator and category.
 
 The mean absolute deviation of a column has a public prior, log-normal about a fifth of its half range. The next window
 is four times its 90% posterior quantile, with room for the noise of the middle.
@@ -25,7 +25,7 @@ from confide.inference.regression.design import COLUMN_STAGES, Design
 from confide.mechanism.query_grid import round_scale
 from confide.mechanism.sum_queries import SumQuery
 
-BINARY = 0.6  # what booleans and levels are multiplied by
+BINARY = 0.6  # what booleans, indicators and levels are multiplied by
 FIRST_TAIL = 4.0  # spreads
 PRIOR_MEDIAN, PRIOR_SPREAD = 0.2, 1.2  # of mean absolute deviations, over the half range
 DEVIATIONS = np.geomspace(1e-6, 1, 240)  # at which its posterior is computed
@@ -37,8 +37,8 @@ Ask = Callable[[str, SumQuery], np.ndarray]
 class ColumnQuery(SumQuery):
     """Positions and spreads within windows. The last of the windows is the outcome's."""
 
-    numeric: np.ndarray  # places of numeric columns
-    binary: np.ndarray  # places of booleans and levels, in the first stage
+    numeric: np.ndarray  # places of numeric columns without a declared typical range
+    binary: np.ndarray  # places of booleans, indicators and levels, in the first stage
     middle: np.ndarray
     half: np.ndarray
     squares: bool
@@ -86,8 +86,8 @@ class Location(NamedTuple):
 
 
 def locate(design: Design, multipliers: dict[str, float], number: float, ask: Ask) -> Location:
-    numeric = np.array(design.numeric, np.int64)
-    binary = [*design.booleans, *(j for group in design.categories for j in group)]
+    numeric = np.array([j for j in design.numeric if design.columns[j].typical is None], np.int64)
+    binary = [*design.two_valued, *(j for group in design.categories for j in group)]
     low = np.array([*(design.columns[j].low for j in numeric), design.outcome[0]])
     high = np.array([*(design.columns[j].high for j in numeric), design.outcome[1]])
     reach = (high - low) / 2
@@ -98,7 +98,7 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
     chances = np.exp(log_posterior)
     for stage in range(COLUMN_STAGES):
         first = stage == 0
-        bound = math.sqrt(1.25 * count + first * BINARY**2 * (len(design.booleans) + len(design.categories)))
+        bound = math.sqrt(1.25 * count + first * BINARY**2 * (len(design.two_valued) + len(design.categories)))
         noise = bound * multipliers[f"columns {stage}"]
         answer = ask(
             f"columns {stage}",
@@ -134,13 +134,13 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
             center[j], spread[j] = np.mean(column.typical), (column.typical[1] - column.typical[0]) / 3.29
     references = tuple(max(group, key=lambda j: center[j]) for group in design.categories)
     location = Location(center, spread, float(middle[-1]), float(spreads[-1]), np.ones(len(center)), references)
-    return _widen_by_tails(design, location, multipliers, number, ask) if len(numeric) else _rounded(location)
+    return _widen_by_tails(design, location, multipliers, number, ask) if design.numeric else _rounded(location)
 
 
 def _place_rates(
     design: Design, binary: list[int], rates: np.ndarray, noise: float, center: np.ndarray, spread: np.ndarray
 ) -> None:
-    """Center and spread of booleans and levels. The variance has a floor where the noise hides the rate."""
+    """Center and spread of booleans, indicators and levels. The variance has a floor where the noise hides the rate."""
     for j, rate in zip(binary, rates, strict=True):
         if design.columns[j].kind == "boolean":
             rate = np.clip(rate, -1.0, 1.0)

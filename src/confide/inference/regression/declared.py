@@ -21,6 +21,4 @@ def make_design(family: str, features: tuple[Feature, ...], outcome: tuple[float
 def _to_column(feature: Feature) -> Column:
     if feature.kind == "level":
         return Column("category", feature.group)
-    if feature.kind == "indicator":
-        return Column("numeric", low=0.0, high=1.0)
     return Column(feature.kind, low=feature.low, high=feature.high, typical=feature.typical)

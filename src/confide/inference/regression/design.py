@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-Kind = Literal["numeric", "boolean", "category"]
+Kind = Literal["numeric", "boolean", "indicator", "category"]
 Family = Literal["logistic", "linear", "counts"]
 STEPS, GROWTH = 16, 1.35  # queries of scores, and how much more each may reveal than the one before
 COLUMN_STAGES = 3
@@ -16,7 +16,8 @@ SCALE_SHARE = 0.15  # bound of the number about the residual scale in a query of
 
 
 class Column(NamedTuple):
-    """One column of the features. Numbers lie within `low` and `high`; booleans are -1 or 1; levels are 0 or 1."""
+    """One column of the features. Numbers lie within `low` and `high`; booleans are -1 or 1; indicators of missing
+    values and levels are 0 or 1."""
 
     kind: Kind
     group: int = -1  # of levels: which category they belong to
@@ -39,8 +40,9 @@ class Design:
         return [j for j, column in enumerate(self.columns) if column.kind == "numeric"]
 
     @property
-    def booleans(self) -> list[int]:
-        return [j for j, column in enumerate(self.columns) if column.kind == "boolean"]
+    def two_valued(self) -> list[int]:
+        """Booleans and indicators."""
+        return [j for j, column in enumerate(self.columns) if column.kind in ("boolean", "indicator")]
 
     @property
     def categories(self) -> list[list[int]]:

@@ -116,7 +116,7 @@ def _exclusion(design: Design, location: Location, kept: tuple[int, ...]) -> np.
 
 def _rarity(design: Design, location: Location, kept: tuple[int, ...]) -> np.ndarray:
     """About 2.5 sqrt(p) for a level or a value of a boolean that a share p of the records has, at most 1."""
-    factors = {"numeric": np.inf, "boolean": 0.5 * RARE_REACH, "category": RARE_REACH}
+    factors = {"numeric": np.inf, "boolean": 0.5 * RARE_REACH, "indicator": RARE_REACH, "category": RARE_REACH}
     reach = [min(1.0, factors[design.columns[j].kind] * location.spread[j]) for j in kept]
     return np.array([*reach, 1.0])
 

@@ -30,6 +30,9 @@ def sample_rows(result: Result, generator: np.random.Generator, number: int) -> 
         elif column.kind == "boolean":
             rate = np.clip((1 + center) / 2, LEAST_RATE, 1 - LEAST_RATE)
             rows[:, place] = np.where(latent[:, place] > special.ndtri(1 - rate), 1.0, -1.0)
+        elif column.kind == "indicator":
+            rate = np.clip(center, LEAST_RATE, 1 - LEAST_RATE)
+            rows[:, place] = latent[:, place] > special.ndtri(1 - rate)
     for group in design.categories:
         rows[:, group] = _levels(location.center[group], latent[:, group])
     return rows.astype(np.float32)

@@ -36,7 +36,7 @@ def coverage(hits: np.ndarray) -> tuple[float, float]:
     return float(shares.mean()), float(shares.std(ddof=1) / math.sqrt(len(shares))) if len(shares) > 1 else 1.0
 
 
-def mark(within: bool) -> str:
+def mark(within: bool | np.bool_) -> str:
     return "" if within else " MISSED"
 
 

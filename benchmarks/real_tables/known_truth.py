@@ -63,7 +63,7 @@ def simulate_table(truth: Truth, index: int) -> tables.RealTable:
     drawn = table.with_outcomes(table.y[picked], truth.bounds, table.x[picked])
     eta = table.rows[picked] @ truth.coefficients
     y = plain.simulate(table.family, eta, truth.scale, truth.dispersion, rng)
-    if table.family == "linear":  # the engine is given outcomes within [-1, 1], as an encoded table has them
+    if table.family == "numbers":  # the engine is given outcomes within [-1, 1], as an encoded table has them
         y = to_unit(y, truth.bounds)
         drawn = replace(drawn, design=replace(drawn.design, outcome=(-1.0, 1.0)))
     return replace(drawn, y=y)
@@ -84,7 +84,7 @@ def measure(name: str, epsilon: float, index: int) -> dict:
     truth = find_truth(name)
     # Contrasts are to the commonest levels of the table, and not of the drawn rows.
     fitted = engine.fit(simulate_table(truth, index), epsilon, index, reference_table=truth.table)
-    draws = from_unit(fitted.draws, truth.bounds) if truth.table.family == "linear" else fitted.draws
+    draws = from_unit(fitted.draws, truth.bounds) if truth.table.family == "numbers" else fitted.draws
     people = draws @ truth.people.T
     return {
         "coefficients": summarise_draws(draws),
@@ -101,8 +101,8 @@ def ideal_deviations(name: str, epsilon: float) -> tuple[np.ndarray, np.ndarray]
     table = truth.table
     known = {"noise_scale": truth.scale, "dispersion": truth.dispersion}
     words = {
-        "logistic": "logistic",
-        "linear": "linear",
+        "labels": "logistic",
+        "numbers": "linear",
         "counts": "negative-binomial" if truth.dispersion else "poisson",
     }
     family = families.with_known(families.BY_WORD[words[table.family]], known)

@@ -23,7 +23,7 @@ def prior_precision(table: RealTable, y: np.ndarray, factor: float = 1.0) -> tup
     multiplied by `factor`."""
     rows = table.rows[:, :-1]
     center, spread = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-6)
-    unit = float(y.std()) if table.family == "linear" else 1.0
+    unit = float(y.std()) if table.family == "numbers" else 1.0
     standardise = np.zeros((len(spread) + 1, len(spread) + 1))
     standardise[:-1, :-1] = np.diag(spread) / unit
     standardise[-1, :-1], standardise[-1, -1] = center / unit, 1 / unit
@@ -35,7 +35,7 @@ def prior_precision(table: RealTable, y: np.ndarray, factor: float = 1.0) -> tup
 
 def start(table: RealTable, y: np.ndarray) -> float:
     mean = float(y.mean())
-    return {"linear": mean, "counts": np.log(max(mean, 1e-3)), "logistic": special.logit(mean)}[table.family]
+    return {"numbers": mean, "counts": np.log(max(mean, 1e-3)), "labels": special.logit(mean)}[table.family]
 
 
 def fit_plain(table: RealTable, y: np.ndarray, factor: float = 1e3, rows: np.ndarray | None = None) -> PlainFit:
@@ -50,7 +50,7 @@ def fit_plain(table: RealTable, y: np.ndarray, factor: float = 1e3, rows: np.nda
         gradient = rows.T @ (y - mean) - scaled_precision(table, y, rows, precision) @ (theta - prior_mean)
         step = np.linalg.lstsq(hessian, gradient, rcond=1e-13)[0]
         change = np.max(np.abs(rows @ step))
-        theta = theta + step * min(1.0, 2 / max(change, 1e-12)) if table.family != "linear" else theta + step
+        theta = theta + step * min(1.0, 2 / max(change, 1e-12)) if table.family != "numbers" else theta + step
         if change < 1e-9:
             break
     mean, slope = means(table.family, rows @ theta)
@@ -64,7 +64,7 @@ def fit_plain(table: RealTable, y: np.ndarray, factor: float = 1e3, rows: np.nda
 
 def scaled_precision(table: RealTable, y: np.ndarray, rows: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """The prior's precision on the scale of unweighted squares: a linear model leaves its residual variance out."""
-    if table.family != "linear":
+    if table.family != "numbers":
         return precision
     best = np.linalg.lstsq(rows, y, rcond=None)[0]
     return precision * float(np.mean(np.square(y - rows @ best)))
@@ -72,7 +72,7 @@ def scaled_precision(table: RealTable, y: np.ndarray, rows: np.ndarray, precisio
 
 def means(family: str, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means of outcomes and their slope along the linear predictor."""
-    if family == "linear":
+    if family == "numbers":
         return eta, np.ones_like(eta)
     if family == "counts":
         mean = np.exp(np.clip(eta, -30, 20))
@@ -82,10 +82,10 @@ def means(family: str, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def simulate(family: str, eta: np.ndarray, scale: float, dispersion: float, rng: np.random.Generator) -> np.ndarray:
-    if family == "linear":
+    if family == "numbers":
         return eta + scale * rng.standard_normal(len(eta))
     mean = means(family, eta)[0]
-    if family == "logistic":
+    if family == "labels":
         return (rng.random(len(eta)) < mean).astype(float)
     if dispersion == 0:
         return rng.poisson(mean).astype(float)
@@ -94,9 +94,9 @@ def simulate(family: str, eta: np.ndarray, scale: float, dispersion: float, rng:
 
 def wide_bounds(family: str, eta: np.ndarray, scale: float, dispersion: float) -> tuple[float, float]:
     """Bounds of outcomes that simulated ones practically never reach."""
-    if family == "logistic":
+    if family == "labels":
         return 0.0, 1.0
-    if family == "linear":
+    if family == "numbers":
         return float(eta.min() - 6 * scale), float(eta.max() + 6 * scale)
     largest = float(np.exp(eta.max()))
     tail = stats.poisson(largest) if dispersion == 0 else stats.nbinom(1 / dispersion, 1 / (1 + dispersion * largest))

@@ -16,7 +16,7 @@ from scipy import special
 from tables import RealTable
 
 import ideal
-from confide.inference.regression.design import Column, Design, Family
+from confide.inference.regression.design import Column, Design, OutcomeKind
 from confide.models import families
 
 LARGE = 200_000  # records by which a pseudo-true value is computed
@@ -29,9 +29,9 @@ class Sample(NamedTuple):
     scale: float
 
 
-def make_table(family: Family, x: np.ndarray, y: np.ndarray, bounds: tuple[float, float]) -> RealTable:
+def make_table(family: OutcomeKind, x: np.ndarray, y: np.ndarray, bounds: tuple[float, float]) -> RealTable:
     columns = tuple(Column("numeric") for _ in range(x.shape[1]))
-    design = Design(family=family, columns=columns, outcome=bounds, number=len(y))
+    design = Design(outcome_kind=family, columns=columns, outcome=bounds, number=len(y))
     return RealTable("simulated", design, x, y, tuple(f"x{j}" for j in range(x.shape[1])))
 
 
@@ -54,7 +54,7 @@ def wrong_model(name: str, index: int, n: int = 10_000, d: int = 5) -> Sample:
     }[name]()
     y, reach = eta + errors, np.abs(theta).sum() + 60.0
     y = np.clip(y, -reach, reach)
-    return Sample(make_table("linear", x, y, (-reach, reach)), theta, float(errors.std()))
+    return Sample(make_table("numbers", x, y, (-reach, reach)), theta, float(errors.std()))
 
 
 def _left_out(rng: np.random.Generator, x: np.ndarray, theta: np.ndarray, d: int) -> Sample:
@@ -66,15 +66,16 @@ def _left_out(rng: np.random.Generator, x: np.ndarray, theta: np.ndarray, d: int
 
     y = (rng.random(len(x)) < chance(x)).astype(float)
     many = rng.uniform(-1, 1, (LARGE, d))
-    target = plain.fit_plain(make_table("logistic", many, chance(many), (0.0, 1.0)), chance(many)).coefficients
-    return Sample(make_table("logistic", x, y, (0.0, 1.0)), target, 1.0)
+    target = plain.fit_plain(make_table("labels", many, chance(many), (0.0, 1.0)), chance(many)).coefficients
+    return Sample(make_table("labels", x, y, (0.0, 1.0)), target, 1.0)
 
 
 def right_model(name: str, index: int) -> Sample:
     """`FAMILY-dD-nN`: coefficients from N(0, 1), half as large for counts."""
     match = re.fullmatch(r"(logistic|linear|counts)-d(\d+)-n(\d+)", name)
     assert match is not None
-    family: Family = match[1]  # type: ignore[assignment]
+    kinds: dict[str, OutcomeKind] = {"logistic": "labels", "linear": "numbers", "counts": "counts"}
+    family = kinds[match[1]]
     d, n = int(match[2]), int(match[3])
     rng = np.random.default_rng([36, index])
     x, theta = rng.uniform(-1, 1, (n, d)), rng.standard_normal(d + 1) * (0.5 if family == "counts" else 1.0)
@@ -97,7 +98,7 @@ class Simulated:
         sample = (wrong_model if self.wrong else right_model)(name, index)
         table = sample.table
         fitted = engine.fit(table, epsilon, 2000 + index)
-        words = {"logistic": "logistic", "linear": "linear", "counts": "poisson"}
+        words = {"labels": "logistic", "numbers": "linear", "counts": "poisson"}
         family = families.with_known(families.BY_WORD[words[table.family]], {"noise_scale": sample.scale})
         _, precision = plain.prior_precision(table, table.y)
         covariance = ideal.whitened(

@@ -11,12 +11,12 @@ import numpy as np
 
 import confide
 from confide.data import encoding, schema, tables
-from confide.inference.regression.design import Column, Design, Family
+from confide.inference.regression.design import Column, Design, OutcomeKind
 
 DATA = Path(os.environ.get("CONFIDE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-FAMILIES: dict[str, Family] = {
-    "nwtco": "logistic", "hi": "logistic", "rossi": "logistic", "males": "linear", "wages": "linear",
-    "workinghours": "linear", "ofp": "counts", "doctoraus": "counts", "adult": "logistic", "adult9": "logistic",
+FAMILIES: dict[str, OutcomeKind] = {
+    "nwtco": "labels", "hi": "labels", "rossi": "labels", "males": "numbers", "wages": "numbers",
+    "workinghours": "numbers", "ofp": "counts", "doctoraus": "counts", "adult": "labels", "adult9": "labels",
 }  # fmt: skip
 FEW = 20  # records; levels with fewer are a group of their own
 
@@ -55,8 +55,8 @@ class RealTable:
     feature_names: tuple[str, ...]
 
     @property
-    def family(self) -> Family:
-        return self.design.family
+    def family(self) -> OutcomeKind:
+        return self.design.outcome_kind
 
     @property
     def references(self) -> list[int]:
@@ -116,10 +116,10 @@ def load(name: str) -> RealTable:
         else:
             columns += [Column("boolean" if column.kind == "boolean" else "numeric")] * len(column.features)
     target = described.column(described.target)
-    bounds = {"logistic": (0.0, 1.0), "linear": (-1.0, 1.0), "counts": (target.low, target.high)}[family]
+    bounds = {"labels": (0.0, 1.0), "numbers": (-1.0, 1.0), "counts": (target.low, target.high)}[family]
     x = encoded.x[encoded.present].astype(float)[:, :-1]
     y = encoded.y[encoded.present].astype(float)
-    design = Design(family=family, columns=tuple(columns), outcome=bounds, number=len(y))
+    design = Design(outcome_kind=family, columns=tuple(columns), outcome=bounds, number=len(y))
     return RealTable(name, design, x, y, tuple(described.features[:-1]))
 
 

@@ -25,6 +25,8 @@ IMAGES = f"confide fit images.npz --classes 2 {BUDGET}"
 STEPS = "--steps 100 --draws 10"
 RUNS = {
     "scoring": f"{TABLE} --draws 20",
+    "priors of columns": f"{TABLE} --priors age=0.05 --draws 20",
+    "scoring with canaries": f"{TABLE} --canaries 30 --draws 20",
     "softmax": f"{TABLE} --target stage --model softmax --draws 20",
     "linear": f"{AGES} --draws 20",
     "poisson": f"{AGES} --model poisson --draws 20",

@@ -330,7 +330,7 @@ def test_the_command_line_and_the_report(tmp_path):
         assert done.exit_code == 0, done.output
         said.append(" ".join(done.output.split()))
     assert "in the sums of scores alone" in said[1]
-    assert "asked its 16 questions of a made-up table" in said[2]
+    assert "asked its 26 questions of a made-up table" in said[2]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "By made-up tables" in page
     assert "some sum, matrix or histogram has less noise than was priced" in page

@@ -17,7 +17,8 @@ _PLAN = {
         request.sampler.average request.sampler.bound request.sampler.categories request.sampler.constant
         request.sampler.corrected request.sampler.draws request.sampler.family request.sampler.features.group
         request.sampler.features.high request.sampler.features.kind request.sampler.features.low
-        request.sampler.features.typical request.sampler.first.draws request.sampler.first.name
+        request.sampler.features.prior request.sampler.features.typical request.sampler.first.draws
+        request.sampler.first.name
         request.sampler.first.schedule request.sampler.hidden_chains request.sampler.mean_decay request.sampler.name
         request.sampler.outcome
         request.sampler.prior request.sampler.prior_scale request.sampler.rehearsals request.sampler.schedule
@@ -37,15 +38,16 @@ _PLAN = {
         calibration.key calibration.log_loss calibration.log_loss_of_the_truth calibration.probability
         calibration.widths canaries categories chains check_noise clip clipping constant corrected counted.error
         counted.number cuts diffusion_time draws epsilon estimate family features features.group features.high
-        features.kind features.low features.typical figure.delta figure.epsilon figure.order figure.sentence
-        figure_noise first.batch_size
+        features.kind features.low features.prior features.typical figure.delta figure.epsilon figure.order
+        figure.sentence figure_noise first.batch_size
         first.burn_in first.chains first.clip first.clipping first.diffusion_time first.draws first.last_step_size
         first.likelihood_power first.model first.norm_bound first.parameters first.records first.sampler first.schedule
         first.settled first.step_size first.steps first.temperature first.thin friction gradient_bound hidden_chains
         individual.edges individual.histogram individual.noise individual.stretch information information_multipliers
         labels last_step_size learning_rate learnt likelihood_power log_likelihood_bound mean_decay mechanism method
         model model_reason noise noise_multiplier noise_multipliers noise_scale norm_bound outcome_bound
-        output_noise_scale parameters prior.intercept prior.kind prior.slope prior_regularisation prior_scale queries
+        output_noise_scale parameters prior.columns prior.intercept prior.kind prior.slope prior_regularisation
+        prior_scale queries
         radius regularisation rehearsals residual row_bound sampler samples scale.declared scale.noise scale.norm
         scale.seen schedule settled shape share smoothness square_decay step_size steps target temperature then thin
         tolerance total_variation warmup
@@ -84,7 +86,8 @@ _FILES = {
         """,
         "function": """
             categories constant cuts family family.word features features.group features.high features.kind
-            features.low features.typical inflation information_multipliers last_position multiplier noise
+            features.low features.prior features.typical inflation information_multipliers last_position multiplier
+            noise prior.columns
             noise_multipliers noise_scale norm_bound outcome places positions prior prior.intercept prior.kind
             prior.slope prior_scale records root scale.counts scale.finer scale.intercept scale.noise scale.norm_bound
             width

@@ -147,11 +147,14 @@ def test_any_csv_file_has_a_run(kind, tmp_path, monkeypatch):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", confide.FewRecordsWarning)  # which follows from the noisy number of records
         found = run_folder.fit(asked, verbose=False)
     assert found.plan["sampler"] == "scoring"
     drawn = found.draws["weights"][0]
     assert np.all(np.isfinite(drawn))
-    assert np.all(np.std(drawn, axis=0) > 0.02)
+    spread = np.std(drawn, axis=0)
+    assert np.all((spread > 0.02) | (spread == 0))
+    assert np.sum(spread == 0) == 1  # the level of c that the others are compared with
 
 
 @pytest.mark.parametrize(

@@ -362,7 +362,7 @@ def test_the_histogram_has_the_noise_that_is_priced(secure):
     found = planned(settings=Individual(histogram=0.25), secure=secure)
     counted = found.event.events[-1]
     assert counted.noise == pytest.approx(2 / pricing.gdp_mu(0.2, 1e-5), rel=1e-9)
-    drawn = found.histogram.__self__.noise
+    drawn = found.histogram.noise
     assert counted.noise < drawn < counted.noise * (1 + 1e-4)  # more than is priced, for the rounding of counts
 
 

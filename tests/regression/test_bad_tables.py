@@ -11,16 +11,16 @@ from confide.inference.regression.design import Column, Design, divide, noise_mu
 from confide.mechanism import record_sums
 from confide.models.inputs import Records
 
-BOUNDS = {"logistic": (0.0, 1.0), "linear": (-1.0, 1.0), "counts": (0.0, 40.0)}
+BOUNDS = {"labels": (0.0, 1.0), "numbers": (-1.0, 1.0), "counts": (0.0, 40.0)}
 COLUMNS = (Column("numeric"), Column("numeric"), Column("boolean"), Column("category", 0), Column("category", 0))
 
 
-def bad_table(family, shape, n=60):
+def bad_table(outcome_kind, shape, n=60):
     rng = np.random.default_rng(0)
     level = np.eye(2)[rng.integers(0, 2, n)]
     x = np.column_stack([rng.uniform(-1, 1, (n, 2)), np.where(rng.random(n) < 0.5, 1, -1), level])
-    y = {"logistic": rng.integers(0, 2, n), "linear": 0.3 * rng.standard_normal(n), "counts": rng.poisson(1.0, n)}[
-        family
+    y = {"labels": rng.integers(0, 2, n), "numbers": 0.3 * rng.standard_normal(n), "counts": rng.poisson(1.0, n)}[
+        outcome_kind
     ]
     y, present = y.astype(np.float32), np.ones(n, bool)
     if shape == "absent":
@@ -32,11 +32,11 @@ def bad_table(family, shape, n=60):
     return Records((x.astype(np.float32), y), present, n)
 
 
-@pytest.mark.parametrize(("family", "shape"), list(itertools.product(BOUNDS, ["absent", "constant", "huge"])))
+@pytest.mark.parametrize(("outcome_kind", "shape"), list(itertools.product(BOUNDS, ["absent", "constant", "huge"])))
 @pytest.mark.parametrize("mu", [0.01, 3.0])
-def test_every_table_gives_finite_draws(family, shape, mu):
-    records, key = bad_table(family, shape), jax.random.key(0)
-    design = Design(family=family, columns=COLUMNS, outcome=BOUNDS[family], number=60)
+def test_every_table_gives_finite_draws(outcome_kind, shape, mu):
+    records, key = bad_table(outcome_kind, shape), jax.random.key(0)
+    design = Design(outcome_kind=outcome_kind, columns=COLUMNS, outcome=BOUNDS[outcome_kind], number=60)
     multipliers = noise_multipliers(divide(design), mu)
     result = program.run(
         design, multipliers, priors.StandardisedPrior(), lambda name, query: record_sums.answer(query, records, key)

@@ -12,21 +12,21 @@ from confide.mechanism import record_sums
 COLUMNS = (Column("numeric"), Column("boolean"), Column("category", 0), Column("category", 0), Column("category", 0))
 
 
-def table(family, n, seed=0):
+def table(outcome_kind, n, seed=0):
     rng = np.random.default_rng(seed)
     level = np.eye(3)[rng.choice(3, n, p=[0.5, 0.3, 0.2])]
     x = np.column_stack([0.2 * np.clip(rng.standard_normal(n), -4, 4), np.where(rng.random(n) < 0.3, 1.0, -1.0), level])
     eta = 2 * x[:, 0] - 0.4 * x[:, 1] + level @ [0.0, 0.5, -0.5] + 0.2
-    if family == "logistic":
+    if outcome_kind == "labels":
         return x, (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float), (0.0, 1.0)
-    if family == "counts":
+    if outcome_kind == "counts":
         return x, rng.poisson(np.exp(eta)).astype(float), (0.0, 60.0)
     return x, 0.2 * eta + 0.1 * rng.standard_normal(n), (-3.0, 3.0)
 
 
-def run(family, n, mu, seed=0):
-    x, y, bounds = table(family, n)
-    design = Design(family=family, columns=COLUMNS, outcome=bounds, number=n)
+def run(outcome_kind, n, mu, seed=0):
+    x, y, bounds = table(outcome_kind, n)
+    design = Design(outcome_kind=outcome_kind, columns=COLUMNS, outcome=bounds, number=n)
     rng = np.random.default_rng(seed)
 
     def ask(name, query):
@@ -41,24 +41,24 @@ def run(family, n, mu, seed=0):
     return program.run(design, noise_multipliers(divide(design), mu), priors.StandardisedPrior(), ask), x, y
 
 
-def plain(family, x, y):
+def plain(outcome_kind, x, y):
     rows = np.column_stack([x[:, [0, 1, 3, 4]], np.ones(len(y))])
     theta = np.zeros(5)
     for _ in range(50):
         eta = rows @ theta
-        mean = {"logistic": 1 / (1 + np.exp(-eta)), "counts": np.exp(eta), "linear": eta}[family]
-        slope = {"logistic": mean * (1 - mean), "counts": mean, "linear": np.ones_like(eta)}[family]
+        mean = {"labels": 1 / (1 + np.exp(-eta)), "counts": np.exp(eta), "numbers": eta}[outcome_kind]
+        slope = {"labels": mean * (1 - mean), "counts": mean, "numbers": np.ones_like(eta)}[outcome_kind]
         theta += np.linalg.solve((rows * slope[:, None]).T @ rows, rows.T @ (y - mean))
     return theta, np.sqrt(
-        np.diag(np.linalg.inv((rows * slope[:, None]).T @ rows)) * (0.01 if family == "linear" else 1)
+        np.diag(np.linalg.inv((rows * slope[:, None]).T @ rows)) * (0.01 if outcome_kind == "numbers" else 1)
     )
 
 
-@pytest.mark.parametrize("family", ["logistic", "linear", "counts"])
-def test_with_hardly_any_noise_it_is_the_fit_without_privacy(family):
-    result, x, y = run(family, 4000, 50.0)
+@pytest.mark.parametrize("outcome_kind", ["labels", "numbers", "counts"])
+def test_with_hardly_any_noise_it_is_the_fit_without_privacy(outcome_kind):
+    result, x, y = run(outcome_kind, 4000, 50.0)
     coefficients = draws.to_coefficients(result, draws.draw(result, 2000, np.random.default_rng(0)))
-    target, deviations = plain(family, x, y)
+    target, deviations = plain(outcome_kind, x, y)
     kept = [0, 1, 3, 4, 5]
     assert np.all(np.abs(coefficients.mean(axis=0)[kept] - target) < 0.35 * deviations)
     assert np.allclose(coefficients.std(axis=0)[kept] / deviations, 1, atol=0.15)
@@ -66,9 +66,9 @@ def test_with_hardly_any_noise_it_is_the_fit_without_privacy(family):
     assert convergence.assess(result).converged
 
 
-@pytest.mark.parametrize("family", ["logistic", "linear", "counts"])
-def test_where_nothing_can_be_learnt_it_says_so(family):
-    result, _, _ = run(family, 60, 0.03)
+@pytest.mark.parametrize("outcome_kind", ["labels", "numbers", "counts"])
+def test_where_nothing_can_be_learnt_it_says_so(outcome_kind):
+    result, _, _ = run(outcome_kind, 60, 0.03)
     judged = convergence.assess(result)
     assert not judged.converged
     assert judged.reasons
@@ -76,13 +76,13 @@ def test_where_nothing_can_be_learnt_it_says_so(family):
 
 
 def test_few_records_of_many_declared():
-    result, _, _ = run("logistic", 4000, 5.0)
+    result, _, _ = run("labels", 4000, 5.0)
     fewer = result._replace(number=500.0, number_error=10.0)
     assert "declared" in convergence.assess(fewer).reasons[0]
 
 
 def test_draws_have_the_posterior_mean_and_covariance_where_slopes_are_known():
-    result, _, _ = run("linear", 4000, 20.0)
+    result, _, _ = run("numbers", 4000, 20.0)
     posterior = draws.normal_posterior(result)
     theta = draws.draw(result, 40_000, np.random.default_rng(1)) - result.shift
     assert np.allclose(theta.mean(axis=0), posterior.mean, atol=0.05 * np.sqrt(np.diag(posterior.covariance)).max())
@@ -90,7 +90,7 @@ def test_draws_have_the_posterior_mean_and_covariance_where_slopes_are_known():
 
 
 def test_raw_prior_is_the_same_in_standardised_coordinates():
-    design = Design(family="linear", columns=COLUMNS, outcome=(-3.0, 3.0), number=1000)
+    design = Design(outcome_kind="numbers", columns=COLUMNS, outcome=(-3.0, 3.0), number=1000)
     location = Location(
         np.array([0.3, -0.4, 0.5, 0.3, 0.2]), np.array([0.2, 0.9, 0.5, 0.45, 0.4]), 0.7, 1.6, np.ones(5), (2,)
     )
@@ -108,5 +108,5 @@ def test_raw_prior_is_the_same_in_standardised_coordinates():
 
 def test_shares_add_up_to_one_for_every_size():
     for d in (1, 30, 300):
-        design = Design(family="counts", columns=(Column("numeric"),) * d, outcome=(0.0, 9.0), number=1000)
+        design = Design(outcome_kind="counts", columns=(Column("numeric"),) * d, outcome=(0.0, 9.0), number=1000)
         assert sum(share.share for share in divide(design)) == pytest.approx(1)

@@ -146,7 +146,7 @@ def _candidates(job: RegressionJob, release: RegressionRelease, generator: np.ra
     rows = {"up": row(FAR, high), "down": row(FAR, low)}
     direction = _direction(len(location.center), generator)
     rows["across"] = row(0.25, low)
-    labels = (low, high) if release.family == "logistic" else (low, HUGE, -HUGE)
+    labels = (low, high) if release.design.outcome_kind == "labels" else (low, HUGE, -HUGE)
     for length in LENGTHS:
         for label in labels:
             direction = _direction(len(location.center), generator)

@@ -7,6 +7,7 @@ in ten records lie.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -28,22 +29,40 @@ class Feature(NamedTuple):
     low: float = -1.0
     high: float = 1.0
     typical: tuple[float, float] | None = None  # of a number: the range of about nine in ten records
+    prior: float | None = None  # standard deviation of its coefficient, per unit of the feature; None is the usual one
 
 
-def features_of(schema: Schema) -> tuple[Feature, ...]:
-    """The features of a row that `confide.data.encoding` makes, in their order, without the intercept."""
+def features_of(schema: Schema, *, scaled_outcome: bool = False) -> tuple[Feature, ...]:
+    """The features of a row that `confide.data.encoding` makes, in their order, without the intercept.
+
+    With `scaled_outcome` priors are of coefficients that predict the target as it is encoded, and not in its unit."""
     features: list[Feature] = []
     categories = 0
+    outcome_units = units_of(schema.column(schema.target)) if scaled_outcome else 1.0
     for column in schema.inputs:
+        prior = None if column.prior is None else column.prior * units_of(column) / outcome_units
         if column.kind == "categorical":
-            features += [Feature("level", categories)] * len(column.features)
+            features += [Feature("level", categories, prior=prior)] * len(column.features)
             categories += 1
             continue
         kind: Kind = "boolean" if column.kind == "boolean" else "numeric"
-        features.append(Feature(kind, typical=_typical_range(column)))
+        features.append(Feature(kind, typical=_typical_range(column), prior=prior))
         if column.missing == "indicator":
             features.append(Feature("indicator"))
     return tuple(features)
+
+
+def units_of(column: Column) -> float:
+    """How many units of the column one unit of its feature is: a coefficient per unit of the column times this is the
+    coefficient of the feature. Units of an ordinal column are steps."""
+    if column.kind == "categorical":
+        return 1.0
+    if column.kind == "numeric":
+        assert column.low is not None
+        assert column.high is not None
+        width = column.high - column.low
+        return (math.log1p(width) if column.scale == "log" else width) / 2
+    return (len(column.labels) - 1) / 2
 
 
 def _typical_range(column: Column) -> tuple[float, float] | None:
@@ -76,4 +95,7 @@ def _read_feature(place: int, entry: Any) -> Feature:
     typical = known.get("typical")
     if typical is not None:
         typical = check_typical(typical, low, high, f"features[{place}]: ")
-    return Feature(kind, int(known.get("group", -1)), low, high, typical)
+    prior = known.get("prior")
+    if prior is not None:
+        prior = validation.positive(prior=prior)
+    return Feature(kind, int(known.get("group", -1)), low, high, typical, prior)

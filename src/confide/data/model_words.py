@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from confide.data.schema import Column
 
 
-def usual_word(labels: int) -> str:
-    """The generalised linear model of a target with so many labels; 0 for a number."""
-    return "linear" if not labels else "logistic" if labels == 2 else "softmax"
+class OtherWords(NamedTuple):
+    """What the command line calls other models that a target might have had."""
+
+    boolean: str
+    counts: str
 
 
-def explain_word(word: str, target: Column, given: bool) -> str:
+def explain_word(word: str, target: Column, given: bool, others: OtherWords) -> str:
     """Which model a run on a table fits and why, in one line; all of it is public.
 
     A schema that calls a 0/1 column numeric is taken at its word, which this shows.
 
-    >>> explain_word("linear", Column(name="relapse", kind="numeric", low=0.0, high=1.5), False)
-    'linear: the schema calls `relapse` numeric; boolean would be logistic'
+    >>> column = Column(name="cost", kind="numeric", low=0.0, high=1.5)
+    >>> explain_word("linear", column, False, OtherWords("probit", "quasi"))
+    'linear: the schema calls `cost` numeric; boolean would be probit'
     """
     calls = f"the schema calls `{target.name}` {target.kind}"
     if target.labels:
@@ -28,4 +33,5 @@ def explain_word(word: str, target: Column, given: bool) -> str:
         return f"{word}: {calls}"
     ends = [float(target.low or 0), float(target.high or 0)]
     counts = all(end >= 0 and end.is_integer() for end in ends) and ends[1] > 1
-    return f"{word}: {calls}; boolean would be {usual_word(2)}{', and counts have --model poisson' if counts else ''}"
+    advice = f", and counts have --model {others.counts}" if counts else ""
+    return f"{word}: {calls}; boolean would be {others.boolean}{advice}"

@@ -43,6 +43,9 @@ class Column:
     Attributes:
         low, high: public bounds of a numeric column; values beyond them count as the bound.
         typical: the range [low, high] that about nine in ten records lie in, if that is publicly known.
+        prior: the standard deviation of the column's coefficient in its own unit, before the records are seen: of a
+            number per unit (of the logarithm, with scale = "log"), of an ordinal column per step, of a boolean between
+            its values, of a category between its levels. Private scoring takes it for the usual one.
         scale: "log" for amounts: log(1 + value - low) is scaled instead of the value.
         categories: of a categorical column; of an ordinal one from lowest to highest.
         other: whether values that are not listed share a category of their own; otherwise they count as missing.
@@ -59,6 +62,7 @@ class Column:
     low: float | None = None
     high: float | None = None
     typical: tuple[float, float] | None = None
+    prior: float | None = None
     unit: str = ""
     scale: Literal["linear", "log"] = "linear"
     categories: tuple[str, ...] = ()
@@ -79,10 +83,10 @@ class Column:
             validation.instance(bool, **{name: getattr(self, name)})
         validation.instance(str, unit=self.unit)
         allowed = {
-            "numeric": {"low", "high", "typical", "unit", "scale"},
-            "categorical": {"categories", "other", "shares"},
-            "ordinal": {"categories", "shares"},
-            "boolean": {"true", "false", "shares"},
+            "numeric": {"low", "high", "typical", "prior", "unit", "scale"},
+            "categorical": {"categories", "other", "shares", "prior"},
+            "ordinal": {"categories", "shares", "prior"},
+            "boolean": {"true", "false", "shares", "prior"},
             "ignore": set(),
         }[self.kind] | {"name", "kind", "missing", "learnt"}
         for extra in (f for f in fields(self) if f.name not in allowed and getattr(self, f.name) != f.default):
@@ -98,6 +102,8 @@ class Column:
             object.__setattr__(self, "high", high)
             if self.typical is not None:
                 object.__setattr__(self, "typical", check_typical(self.typical, low, high))
+        if self.prior is not None:
+            object.__setattr__(self, "prior", validation.positive(prior=self.prior))
         if self.kind in ("categorical", "ordinal"):
             _fill("categories", self.categories or None)
             if len(self.categories) + self.other < 2:
@@ -167,6 +173,14 @@ class Schema:
             if column.name == name:
                 return column
         raise Refused(f"column {name!r} is not in the schema: it has {_list([c.name for c in self.columns])}")
+
+    def with_priors(self, given: Mapping[str, float]) -> Schema:
+        """The same schema with other priors of some columns."""
+        names = {column.name for column in self.inputs}
+        if unknown := sorted(set(given) - names):
+            raise Refused(f"{unknown[0]!r} has a prior and is no column of the model: these are {_list(names)}")
+        columns = (replace(each, prior=given[each.name]) if each.name in given else each for each in self.columns)
+        return replace(self, columns=tuple(columns))
 
     def with_target(self, target: str | None = None) -> Schema:
         """With a target that can be one: the given one, or the schema's own."""

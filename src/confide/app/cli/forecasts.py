@@ -42,10 +42,13 @@ def answer(asked: dict[str, Any], picture: Path | None, as_json: bool, beside: t
 
 def _explain_model(found: Forecast, asked: dict[str, Any]) -> str:
     from confide.data import schema
-    from confide.data.model_words import explain_word
+    from confide.data.model_words import OtherWords, explain_word
+    from confide.inference.power.families import COUNTS, LOGISTIC
 
     described = schema.load(asked["schema"]).with_target(asked["target"])
-    return explain_word(found.model, described.column(described.target), asked["model"] is not None)
+    return explain_word(
+        found.model, described.column(described.target), asked["model"] is not None, OtherWords(LOGISTIC, COUNTS)
+    )
 
 
 def _save(found: Forecast, asked: dict[str, Any], path: Path) -> None:

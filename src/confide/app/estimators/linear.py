@@ -17,10 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from confide import validation
 from confide.app.estimators.parameters import Parameters
 from confide.data.bounds import Bounds, check_bounds
+from confide.data.features import read_features
 from confide.inference import fitting
 from confide.inference.options import Fit, Settings, values
 from confide.inference.plans import bounded_clip
 from confide.inference.posterior import BATCH, Posterior
+from confide.inference.regression import plan as regression
 from confide.models import families
 from confide.models.family import Family
 from confide.models.model import Model, from_family
@@ -87,10 +89,15 @@ class PrivateLinear(BaseEstimator):
         budget = Budget(epsilon=parameters.epsilon, delta=parameters.delta, neighbours=parameters.neighbours)
         key, clip = _key(parameters), parameters.clip
         sampler = default_sampler(model) if parameters.sampler is None else parameters.sampler
+        served = isinstance(sampler, Scoring) and regression.serves(model)
         if isinstance(sampler, Scoring):
             sampler = replace(sampler, constant=-1)
         elif clip is None and parameters.clipping == "plain":
             clip = bounded_clip(model, budget, records, math.sqrt(design.shape[1]), parameters.chains)
+        if served and isinstance(sampler, Scoring) and sampler.features is None:
+            sampler = replace(sampler, **self._regression_options(parameters, bounds))
+        elif parameters.typical is not None or parameters.column_priors is not None:
+            raise Refused("typical and column_priors go with private scoring of two labels, numbers or counts")
         _warn_of_repetition(budget, parameters.ledger is not None)
         options = Fit(
             model,
@@ -109,6 +116,32 @@ class PrivateLinear(BaseEstimator):
         self._bounds = bounds
         return bounds.line(self._weights().mean(axis=0))
 
+    def _regression_options(self, parameters: Any, bounds: Bounds) -> dict[str, Any]:
+        """What private scoring knows of features and target, both scaled by their bounds, and the prior."""
+        count = len(bounds.low)
+        typical: list[Any] = [None] * count
+        if parameters.typical is not None:
+            ends = check_bounds(parameters.typical, "typical", count)
+            if np.any(ends.low < bounds.low) or np.any(ends.high > bounds.high):
+                raise Refused("typical has a range beyond the bounds of its feature: give ranges within them")
+            typical = list(zip(*((end - bounds.middle) / bounds.half for end in ends), strict=True))
+        priors = column_priors(parameters.column_priors, count)
+        outcome = (-1.0, 1.0)
+        if self._family.kind == "regression":
+            target = check_bounds(parameters.target_bounds, "target_bounds", 1)
+            counts = self._family.outcome == "count"
+            outcome = (float(target.low[0]), float(target.high[0])) if counts else outcome
+            priors = [each if counts or each is None else each / float(target.half[0]) for each in priors]
+        features = [
+            {"kind": "numeric", "typical": range_, "prior": None if prior is None else prior * half}
+            for range_, prior, half in zip(typical, priors, bounds.half.tolist(), strict=True)
+        ]
+        known: dict[str, Any] = {"features": read_features(features), "outcome": outcome}
+        known["prior"] = validation.one_of(("standardised", "encoded"), prior=parameters.prior)
+        if parameters.prior_scale is not None:
+            known["prior_scale"] = validation.positive(prior_scale=parameters.prior_scale)
+        return known
+
     def _weights(self) -> np.ndarray:
         """Of every draw: (draws, features + 1, ...)."""
         weights = np.asarray(self.posterior_.draws["weights"], np.float64)
@@ -116,9 +149,8 @@ class PrivateLinear(BaseEstimator):
 
     def _model(self, parameters: Parameters, dimension: int, known: dict[str, Any]) -> Model:
         bound = None if parameters.clipping == "plain" else math.sqrt(dimension)  # features lie in [-1, 1]
-        return from_family(
-            families.with_known(self._family, known), dimension, parameters.prior_scale, norm_bound=bound
-        )
+        scale = 1.0 if parameters.prior_scale is None else parameters.prior_scale
+        return from_family(families.with_known(self._family, known), dimension, scale, norm_bound=bound)
 
     def _mean(self, X: Any) -> np.ndarray:
         """What the family predicts, averaged over the posterior."""
@@ -153,6 +185,15 @@ def as_before(estimator: BaseEstimator) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def column_priors(given: Any, count: int) -> list[float | None]:
+    """Priors of single coefficients, one for each of `count` features; None where there is none."""
+    if given is None:
+        return [None] * count
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != count:
+        raise Refused(f"column_priors is no list of {count} numbers: give one per feature, None for the usual prior")
+    return [None if each is None else validation.positive(column_priors=each) for each in given]
 
 
 def require(value: Any, name: str, what: str) -> None:

@@ -29,9 +29,30 @@ class Parameters(Settings):
         default=None,
         metadata=words("(low, high), each a number or one per feature, known without looking at the records."),
     )
-    prior_scale: float = field(
-        default=1.0,
-        metadata=words("standard deviation of the prior of the weights by the features as scaled to [-1, 1]."),
+    typical: Any = field(
+        default=None,
+        metadata=words(
+            "(low, high), each a number or one per feature: where about nine in ten records lie, if that is known "
+            "without looking at them. Private scoring buys it from the budget where it is left out."
+        ),
+    )
+    prior: str = field(
+        default="standardised",
+        metadata=words(
+            'of private scoring: "standardised", on coefficients of features with standard deviation 1; or "encoded", '
+            "on those of features scaled to [-1, 1] by their bounds, as other samplers and softmax have it."
+        ),
+    )
+    prior_scale: float | None = field(
+        default=None,
+        metadata=words("standard deviation of the prior; 2.5 where it is standardised, 1 where it is encoded."),
+    )
+    column_priors: Any = field(
+        default=None,
+        metadata=words(
+            "of private scoring: standard deviations of single coefficients in the units of feature and target, one "
+            "per feature; None for those that have the usual prior."
+        ),
     )
     sampler: Sampler | None = field(default=None, metadata=words("see `confide.fit`."))
     ledger: Ledger | str | os.PathLike[str] | None = field(

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from confide import __version__
-from confide.app.report import bought, effects, predictive
+from confide.app.report import bought, effects, predictive, priors
 from confide.app.report.diagnostics import Told, Verdict, of_draws, verdict
 from confide.app.report.effects import Group
 from confide.app.report.evidence import Evidence, evidence
@@ -87,6 +87,7 @@ class Report:
     groups: list[Group]
     noise_scale: str  # what was learnt of it, in words
     simulated: list[str]  # what rehearsals on made-up tables showed
+    prior: str  # in the unit of each column; empty where it is on encoded features
     bought: str  # what half and twice the budget would have bought; empty where that is not known
     settled: bool | None  # whether quantiles of the draws are intervals; None where that cannot be told
     reasons: list[Reason]  # why not
@@ -128,7 +129,6 @@ def gather(
         raise Refused("the draws have no guarantee, so there is nothing to report: use confide.fit")
     priced = profile(guarantee.event, guarantee.neighbours, guarantee.accountant)
     family = families.BY_NAME.get(plan["model"])
-    loss = priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon
     judged = settling.judge(posterior)
     groups = list(effects.groups(posterior, schema, judged))
     (warnings, diagnostics), predicted = _diagnose(posterior, schema, groups, judged)
@@ -142,7 +142,7 @@ def gather(
         neighbours=guarantee.neighbours,
         success=priced.attack_success(),
         factor=math.exp(min(guarantee.epsilon, 700.0)),
-        odds=[Odds(prior, _after(prior, loss)) for prior in PRIORS],
+        odds=_odds(priced.loss(guarantee.delta) if guarantee.delta > 0 else guarantee.epsilon),
         found=[Found(*each) for each in zip(FALSE_ALARMS, (1 - priced.trade_off(FALSE_ALARMS)).tolist(), strict=True)],
         promise=list(guarantee.promise()),
         risk=describe_large_delta(guarantee.delta, plan["records"]),
@@ -153,6 +153,7 @@ def gather(
         groups=groups,
         noise_scale=effects.noise_scale(posterior, schema),
         simulated=_simulated(plan, rehearsal),
+        prior=priors.describe(posterior, schema),
         bought=bought.describe(posterior, guarantee, schema),
         settled=judged.settled,
         reasons=list(judged.reasons),
@@ -226,6 +227,10 @@ def _spending(plan: dict[str, Any]) -> Spending | None:
         for low, high, count in zip(histogram.edges[:-1], histogram.edges[1:], counts, strict=True)
     ]
     return Spending(bars, histogram.noise, histogram.quantile(0.5), histogram.quantile(0.9), found["stretch"])
+
+
+def _odds(loss: float) -> list[Odds]:
+    return [Odds(prior, _after(prior, loss)) for prior in PRIORS]
 
 
 def _after(prior: float, loss: float) -> float:

@@ -11,7 +11,7 @@ from confide import models, samplers, validation
 from confide.app.runs.options import Request
 from confide.data import features
 from confide.data.image_schema import Pictures
-from confide.data.model_words import explain_word
+from confide.data.model_words import OtherWords, explain_word
 from confide.data.schema import Column, Schema
 from confide.inference import plans
 from confide.inference.regression import plan as regression
@@ -76,7 +76,8 @@ def _explain(described: Schema | Pictures, word: str, given: bool) -> str:
     if isinstance(described, Pictures):
         how = "--model names it" if given else "it is the usual model"
         return f"{word}: {how} of {'images' if len(described.shape) == 3 else 'rows of numbers'} with classes"
-    return explain_word(word, described.column(described.target), given)
+    counts = next(family.word for family in families.FAMILIES if family.outcome == "count")
+    return explain_word(word, described.column(described.target), given, OtherWords(_usual(2), counts))
 
 
 def model_reasons(described: Schema | Pictures, name: str) -> list[str]:
@@ -196,7 +197,9 @@ class Choice(NamedTuple):
 def choose(described: Schema | Pictures, request: Request, budget: Budget, records: int) -> Choice:
     """What goes with the request. Only sizes and the schema decide, never a value."""
     reason = explain_model(described, request)
-    columns = features.features_of(described) if isinstance(described, Schema) else ()
+    family = families.BY_WORD.get(model_word(described, request))
+    numbers = family is not None and family.outcome == "number"
+    columns = features.features_of(described, scaled_outcome=numbers) if isinstance(described, Schema) else ()
     name = request.sampler or samplers.default_sampler(build_model(described, request)).name
     validation.one_of(SAMPLERS, sampler=name)
     if name in CONVEX:
@@ -216,6 +219,8 @@ def choose(described: Schema | Pictures, request: Request, budget: Budget, recor
             known |= _regression_options(described.column(described.target), columns, model, request)
         elif request.prior is not None:
             raise Refused("--prior goes with scoring of a table, without a norm_bound: leave it out")
+    if "features" not in known and any(feature.prior is not None for feature in columns):
+        raise Refused("priors of single columns go with scoring of a table, without a norm_bound: remove them")
     return Choice(model, _build_sampler(name, request, known), clip, reason)
 
 
@@ -223,11 +228,28 @@ def _regression_options(
     target: Column, columns: tuple[features.Feature, ...], model: Model, request: Request
 ) -> dict[str, Any]:
     """What is public about the columns and the outcome, and the prior."""
+    if target.prior is not None:
+        raise Refused(f"{target.name!r} is the target and has no coefficient: remove its prior")
     assert model.family is not None
     bounds = (target.low, target.high) if model.family.outcome == "count" else (-1.0, 1.0)
     options: dict[str, Any] = {"features": columns, "outcome": bounds}
     options |= {} if request.prior is None else {"prior": request.prior}
     return options if request.prior_scale is None else options | {"prior_scale": request.prior_scale}
+
+
+def read_priors(text: str) -> dict[str, float]:
+    """Priors of columns as the command line lists them."""
+    priors: dict[str, float] = {}
+    for part in text.split(","):
+        name, mark, number = part.rpartition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not mark or not name.strip() or not value > 0:
+            raise Refused(f"--priors {part.strip()!r} is no prior of a column: write it as age=0.05")
+        priors[name.strip()] = value
+    return priors
 
 
 def replace_bound(model: Model, bound: float) -> Model:

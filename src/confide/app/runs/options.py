@@ -100,6 +100,13 @@ class Request(RunSettings):
             "deviation 1; or encoded, on columns scaled by their bounds."
         ),
     )
+    priors: str | None = field(
+        default=None,
+        metadata=words(
+            command="Scoring of a table: standard deviations of single coefficients, each per unit of its column, as "
+            "age=0.05,dose=2; as prior = in a schema."
+        ),
+    )
     noise_scale: float | None = field(  # in the unit of the target
         default=None,
         metadata=words(

@@ -20,6 +20,7 @@ from confide.inference.comparison import as_json
 from confide.inference.posterior import Posterior
 from confide.inference.requests import RESTORE
 from confide.inference.verification import Verification
+from confide.models import families
 from confide.privacy import pricing
 from confide.privacy.budget import Guarantee
 from confide.validation import Refused
@@ -175,7 +176,8 @@ def _check_description(described: Schema | Pictures, posterior: Posterior) -> No
     if plan["arrays"][0] != [len(described.features)]:
         raise not_as_said(run_folder.SCHEMA, "columns")
     columns = plan["request"]["sampler"].get("features")
-    if columns is not None and columns != as_json([feature._asdict() for feature in features.features_of(described)]):
+    described_columns = features.features_of(described, scaled_outcome=families.outcome(plan["model"]) == "number")
+    if columns is not None and columns != as_json([feature._asdict() for feature in described_columns]):
         raise not_as_said(run_folder.SCHEMA, "columns")
 
 

@@ -89,6 +89,8 @@ def _read_table(request: Request) -> Prepared:
     if request.shape is not None:
         raise Refused("--shape is for images, and this is a table: leave it out")
     described = schema.loads(request.schema, SCHEMA).with_target(request.target)
+    if request.priors is not None:
+        described = described.with_priors(choices.read_priors(request.priors))
     if described.learnt and not request.accept_learnt:
         raise Refused(
             f"the schema was filled in from the data (learnt = true in {', '.join(described.learnt)}), and no epsilon "

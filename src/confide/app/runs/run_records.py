@@ -35,6 +35,8 @@ def read_images(request: Request) -> Prepared:
         "--target": request.target,
         "--noise-scale": request.noise_scale,
         "--dispersion": request.dispersion,
+        "--prior": request.prior,
+        "--priors": request.priors,
         "--delimiter": request.delimiter,
         "--encoding": request.encoding,
         "--accept-learnt-schema": request.accept_learnt or None,

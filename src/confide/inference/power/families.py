@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-LOGISTIC, SOFTMAX, NEGATIVE_BINOMIAL = "logistic", "softmax", "negative-binomial"
-MODELS = (LOGISTIC, SOFTMAX, "linear", "poisson", NEGATIVE_BINOMIAL)
+LOGISTIC, SOFTMAX, COUNTS, NEGATIVE_BINOMIAL = "logistic", "softmax", "poisson", "negative-binomial"
+MODELS = (LOGISTIC, SOFTMAX, "linear", COUNTS, NEGATIVE_BINOMIAL)
 LABELS = (LOGISTIC, SOFTMAX)
 GRID, FURTHEST = 80, 8.0  # scores at which counts are summed over
 LARGE_COUNT = 20.0  # a mean from which on nothing changes

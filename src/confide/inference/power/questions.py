@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from confide import validation
+from confide.data.features import features_of
 from confide.data.schema import Column, Schema, load
 from confide.inference.power import guesses
 from confide.inference.power.families import LABELS, LOGISTIC, MODELS, NEGATIVE_BINOMIAL, SOFTMAX, outcomes
@@ -17,7 +18,7 @@ from confide.inference.power.guesses import Belief, Guess
 from confide.inference.power.regression_widths import ExpectedRegression
 from confide.inference.power.table_guess import guess_table
 from confide.inference.power.widths import Expected, Setting, draw_truths
-from confide.inference.regression.declared import ENGINES
+from confide.inference.regression.families import FAMILIES
 from confide.inference.regression.priors import SLOPE, StandardisedPrior
 from confide.privacy.events import SENSITIVITY
 from confide.validation import Refused
@@ -100,16 +101,18 @@ def expect(question: Question, belief: Belief | None = None) -> Expected | Expec
     """Expected widths: of a table with a family that the regression engine has, by simulated runs; else by formula."""
     described = None if question.schema is None else _described(question.schema, question.target)
     setting = question.setting(belief)
-    if described is None or described.norm_bound is not None or setting.outcomes.word not in ENGINES:
+    if described is None or described.norm_bound is not None or setting.outcomes.word not in FAMILIES:
         return Expected(setting)
-    engine = ENGINES[setting.outcomes.word]
+    engine = FAMILIES[setting.outcomes.word].outcome_kind
     known = question.belief() if belief is None else belief
     noise = setting.noise_scale if question.noise_scale is not None else None
     table = guess_table(described, engine, known, noise, question.dispersion, question.signal)
     scale = SLOPE if question.prior_scale is None else question.prior_scale
     usual = scale / float(np.median(np.maximum(table.rows.std(axis=0), 1e-6)))
     setting = setting._replace(prior_scale=usual)
-    return ExpectedRegression(setting, described, table, StandardisedPrior(scale, 2 * scale))
+    columns = features_of(described, scaled_outcome=engine == "numbers")
+    given = {place: feature.prior for place, feature in enumerate(columns) if feature.prior is not None}
+    return ExpectedRegression(setting, described, table, StandardisedPrior(scale, 2 * scale, given))
 
 
 def check_epsilons(epsilon: Any) -> tuple[float, ...]:

@@ -16,7 +16,8 @@ from confide.inference.power.guesses import SEED
 from confide.inference.power.precision import Setting
 from confide.inference.power.table_guess import RANGE, TableGuess
 from confide.inference.regression import expectation
-from confide.inference.regression.declared import ENGINES, make_design
+from confide.inference.regression.declared import make_design
+from confide.inference.regression.families import FAMILIES
 from confide.inference.regression.priors import StandardisedPrior
 
 RUNS = 1  # simulated runs, whose variances are averaged
@@ -34,11 +35,11 @@ class ExpectedRegression:
 
     @property
     def linear(self) -> bool:
-        return self.engine == "linear"
+        return self.engine == "numbers"
 
     @property
     def engine(self) -> str:
-        return ENGINES[self.setting.outcomes.word]
+        return FAMILIES[self.setting.outcomes.word].outcome_kind
 
     @property
     def size(self) -> int:
@@ -52,7 +53,7 @@ class ExpectedRegression:
         if (number, mu) not in self.results:
             target = self.schema.column(self.schema.target)
             bounds: Any = (target.low, target.high) if self.engine == "counts" else (-1.0, 1.0)
-            bounds = (0.0, 1.0) if self.engine == "logistic" else bounds
+            bounds = (0.0, 1.0) if self.engine == "labels" else bounds
             word = self.setting.outcomes.word
             design = make_design(word, features_of(self.schema), bounds, max(2, round(number)))
             neighbours: Any = "replace-one" if self.setting.change > 1 else "add-remove"
@@ -70,7 +71,7 @@ class ExpectedRegression:
         deviations = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         effects = np.where(deviations > 0, (HALF + float(special.ndtri(POWER))) * deviations, math.inf)
         told = deviations[:-1][deviations[:-1] > 0]
-        accuracy = self._accuracy(covariance) if self.engine == "logistic" else None
+        accuracy = self._accuracy(covariance) if self.engine == "labels" else None
         median = WIDTH * float(np.median(told)) if told.size else WIDTH * float(deviations[-1])
         nothing = np.zeros(0)
         return Figures(WIDTH * deviations, effects, 1.0, accuracy, nothing, nothing, median)
@@ -93,8 +94,10 @@ class ExpectedRegression:
         """Of the 90% interval of each coefficient under the prior, the intercept last."""
         spreads = np.maximum(self.table.rows.std(axis=0), 1e-6)
         unit = float(np.std(self.table.outcomes)) if self.linear else 1.0
-        slopes = WIDTH * unit * self.prior.slope / spreads
-        return (*map(float, slopes), WIDTH * unit * self.prior.intercept)
+        slopes = unit * self.prior.slope / spreads
+        for place, deviation in self.prior.columns.items():
+            slopes[place] = deviation
+        return (*map(float, WIDTH * slopes), WIDTH * unit * self.prior.intercept)
 
     def ranges(self, widths: np.ndarray) -> tuple[tuple[float, float], ...]:
         """The ends between which the width of each column is expected; equal where its distribution is declared."""

@@ -22,7 +22,7 @@ ROWS = 1024
 SPREAD = 0.25  # of half a range, as the engine takes it before it looks
 TRUE_SHARE = 0.2  # of booleans, and of positive outcomes
 RANGE = 2.0
-SIGNALS = {"logistic": 0.7, "counts": 0.4}  # standard deviation of the linear predictor
+SIGNALS = {"labels": 0.7, "counts": 0.4}  # standard deviation of the linear predictor
 EXPLAINED = 0.3  # share of the variance of numbers
 COUNT_SHARE = 0.05  # mean of counts over their upper bound
 DISPERSION = 0.5
@@ -110,12 +110,12 @@ def _outcomes(
     generator: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Outcomes with a linear predictor of the usual strength, and this predictor."""
-    if engine == "logistic":
+    if engine == "labels":
         share = target.shares[1] if target.shares else TRUE_SHARE
         predictor = SIGNALS[engine] * predictor if signal is None else signal * predictor
         predictor = predictor + special.logit(share)
         return (generator.random(len(predictor)) < special.expit(predictor)).astype(float), predictor
-    if engine == "linear":
+    if engine == "numbers":
         low, high = (-SPREAD * TYPICAL_WIDTH / 2, SPREAD * TYPICAL_WIDTH / 2)
         if target.typical is not None:
             low, high = encoding.scale(target, np.array(target.typical))

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from confide.data.features import Feature
-from confide.inference.regression.design import Column, Design, Family
-
-ENGINES: dict[str, Family] = {
-    "logistic": "logistic",
-    "linear": "linear",
-    "poisson": "counts",
-    "negative-binomial": "counts",
-}  # the kind of outcome, by what the command line calls a family
+from confide.inference.regression.design import Column, Design
+from confide.inference.regression.families import FAMILIES
 
 
 def make_design(family: str, features: tuple[Feature, ...], outcome: tuple[float, float], records: int) -> Design:
     columns = tuple(_to_column(feature) for feature in features)
-    return Design(family=ENGINES[family], columns=columns, outcome=outcome, number=records)
+    return Design(outcome_kind=FAMILIES[family].outcome_kind, columns=columns, outcome=outcome, number=records)
 
 
 def _to_column(feature: Feature) -> Column:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 Kind = Literal["numeric", "boolean", "indicator", "category"]
-Family = Literal["logistic", "linear", "counts"]
+OutcomeKind = Literal["labels", "numbers", "counts"]  # two labels, numbers, or counts
 STEPS, GROWTH = 16, 1.35  # queries of scores, and how much more each may reveal than the one before
 COLUMN_STAGES = 3
 SCALE_SHARE = 0.15  # bound of the number about the residual scale in a query of scores, over that of the scores
@@ -30,7 +30,7 @@ class Column(NamedTuple):
 class Design:
     """A regression with an intercept, as far as it is public."""
 
-    family: Family
+    outcome_kind: OutcomeKind
     columns: tuple[Column, ...]
     outcome: tuple[float, float]  # bounds
     number: int  # of records, as declared
@@ -73,7 +73,7 @@ def divide(design: Design) -> list[Share]:
         "moments": 0.09 + 0.06 * large, "middle slope": 0.03 + 0.03 * large, "slope": 0.07 + 0.08 * large,
         "variance": 0.03,
     }  # fmt: skip
-    tail = {"logistic": 0.0, "linear": 0.01, "counts": 0.03}[design.family]
+    tail = {"labels": 0.0, "numbers": 0.01, "counts": 0.03}[design.outcome_kind]
     steps = 1 - sum(fixed.values()) - sum(matrices.values()) - tail
     step_shares = steps * growing(STEPS)
     order = [Share("count", fixed["count"])]

@@ -15,8 +15,9 @@ from confide import validation
 from confide.data.features import Feature
 from confide.inference.options import Options
 from confide.inference.plans.plan import Plan
-from confide.inference.regression.declared import ENGINES, make_design
+from confide.inference.regression.declared import make_design
 from confide.inference.regression.design import Share, divide
+from confide.inference.regression.families import FAMILIES
 from confide.inference.regression.job import TAIL_BINS, RegressionJob
 from confide.inference.summaries.regression import RegressionSummary
 from confide.inference.summaries.runs import RunSummary
@@ -40,7 +41,7 @@ INTERCEPT = 2.0  # standard deviation of the intercept under the standardised pr
 
 def serves(model: Model) -> bool:
     """Whether the engine has the family of a model."""
-    return model.family is not None and model.family.word in ENGINES
+    return model.family is not None and model.family.word in FAMILIES
 
 
 def make_plan(
@@ -95,7 +96,7 @@ def make_plan(
 
 
 def _outcome_bounds(family: str, sampler: Scoring) -> tuple[float, float]:
-    if ENGINES[family] == "logistic":
+    if FAMILIES[family].outcome_kind == "labels":
         return 0.0, 1.0
     if sampler.outcome is None:
         raise Refused(f"features go with public bounds of the outcome of a {family} model: give outcome=(low, high)")
@@ -104,8 +105,13 @@ def _outcome_bounds(family: str, sampler: Scoring) -> tuple[float, float]:
 
 def _prior(model: Model, sampler: Scoring) -> dict[str, Any]:
     settings = model.settings or {}
+    columns = [feature.prior for feature in sampler.features or ()]
+    given = any(prior is not None for prior in columns)
     if sampler.prior == "standardised":
-        return {"kind": "standardised", "slope": sampler.prior_scale, "intercept": INTERCEPT * sampler.prior_scale}
+        scales = {"slope": sampler.prior_scale, "intercept": INTERCEPT * sampler.prior_scale}
+        return {"kind": "standardised", **scales, **({"columns": columns} if given else {})}
+    if given:
+        raise Refused("priors of single columns go with prior = 'standardised': leave 'encoded' out, or these")
     if settings.get("prior") not in ("gaussian", "wide_intercept"):
         raise Refused("prior = 'encoded' goes with a model whose prior is 'gaussian' or 'wide_intercept'")
     scale = float(settings["prior_scale"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,22 @@ SLOPE, INTERCEPT = 2.5, 5.0
 
 @dataclass(frozen=True)
 class StandardisedPrior:
-    """Standard deviations of slopes per standard deviation of a column, as in rstanarm, and of the intercept."""
+    """Standard deviations of slopes per standard deviation of a column, as in rstanarm, and of the intercept.
+
+    `columns` are standard deviations of single coefficients of features as they are encoded, by their places. Of a
+    level it is that of the difference to the reference level.
+    """
 
     slope: float = SLOPE
     intercept: float = INTERCEPT
+    columns: Mapping[int, float] = field(default_factory=dict)
 
     def __call__(self, design: Design, location: Location, offset: float) -> Prior:
-        d = design.size
-        deviations = np.append(np.full(d - 1, self.slope), self.intercept)
-        return Prior(np.zeros(d), np.diag(deviations**-2.0))
+        kept = [j for j in range(len(design.columns)) if j not in location.references]
+        unit = location.outcome_spread if design.outcome_kind == "numbers" else 1.0
+        slopes = [self.columns[j] * location.spread[j] / unit if j in self.columns else self.slope for j in kept]
+        deviations = np.array([*slopes, self.intercept])
+        return Prior(np.zeros(len(deviations)), np.diag(deviations**-2.0))
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class RawPrior:
     def __call__(self, design: Design, location: Location, offset: float) -> Prior:
         kept = [j for j in range(len(design.columns)) if j not in location.references]
         d = len(kept) + 1
-        linear = design.family == "linear"
+        linear = design.outcome_kind == "numbers"
         unit = location.outcome_spread if linear else 1.0
         groups = np.array([design.columns[j].group if design.columns[j].kind == "category" else -1 for j in kept])
         covariance = np.zeros((d, d))
@@ -63,5 +70,7 @@ class RawPrior:
 def prior_from_json(stored: Mapping[str, Any]) -> StandardisedPrior | RawPrior:
     """The prior behind what a release stores of it."""
     if stored["kind"] == "standardised":
-        return StandardisedPrior(stored["slope"], stored["intercept"])
+        columns = stored.get("columns", [])
+        given = {place: float(value) for place, value in enumerate(columns) if value is not None}
+        return StandardisedPrior(stored["slope"], stored["intercept"], given)
     return RawPrior(stored["scale"], stored["intercept"])

@@ -71,10 +71,10 @@ def _count(design: Design, multipliers: dict[str, float], ask: Ask) -> tuple[flo
 
 
 def _first_family(design: Design, location: Location) -> Outcomes:
-    if design.family == "logistic":
+    if design.outcome_kind == "labels":
         share = min(max(location.outcome_center, 0.01), 0.99)
         return TwoLabels(query_grid.round_scale(math.log(share / (1 - share)) or 1e-9))
-    if design.family == "linear":
+    if design.outcome_kind == "numbers":
         low, high = design.outcome
         reach = max(high - location.outcome_center, location.outcome_center - low)
         return Numbers(furthest=query_grid.round_scale(1.2 * reach / location.outcome_spread))

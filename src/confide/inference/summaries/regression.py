@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from confide.inference.regression.families import describe_estimand
 from confide.inference.summaries.runs import RunSummary
 
 FEW = 0.8  # of the declared records: where fewer counted, the summary warns
-ESTIMANDS = {
-    "logistic_regression": "the coefficients that maximise the likelihood of a logistic regression",
-    "linear_regression": "the coefficients of least squares",
-    "poisson_regression": "the coefficients of the log of the mean (Poisson quasi-likelihood)",
-    "negative_binomial_regression": "the coefficients of the log of the mean (Poisson quasi-likelihood)",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +59,7 @@ class RegressionSummary(RunSummary):
     def remarks(self) -> list[str]:
         return [
             *([self.count_sentence()] if self.counted else []),
-            f"The intervals are about {ESTIMANDS.get(self.model, 'the coefficients')}. Their variance is estimated "
+            f"The intervals are about {describe_estimand(self.model)}. Their variance is estimated "
             "from the records, with noise, and not taken from the model.",
             f"The budget was spent on {self.steps} noisy sums. The draws are independent draws of the posterior given "
             "these sums, so that intervals include the privacy noise.",

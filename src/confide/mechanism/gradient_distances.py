@@ -39,7 +39,7 @@ def gradient_distances(inner: Layer, sums: ClippedSum, prepared: Prepared, round
         if draw.joined is not None and root is None:
             with single_precision():
                 total, found = beside(sums, query.position, prepared, draw.joined, draw.picked.shape[0], draw.allowed)
-            return grid.rounded(total, query.scale, rounding), _note(observed, found, draw.t)
+            return grid.round_batch(total, query.scale, rounding), _note(observed, found, draw.t)
         with single_precision():
             batch = sums.batch(prepared.data, prepared.residual_threshold, draw.picked)
             norms = sums.norms(query.position, batch, root)

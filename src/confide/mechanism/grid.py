@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from confide.mechanism.exact_rounding import GRID
-from confide.mechanism.noise import NONE, Rounding
+from confide.mechanism.noise import NONE, Rounding, WholeSteps
 from confide.validation import Refused
 
 FURTHEST = 2.0**51  # steps, beyond which the sum of a chunk is cut
@@ -31,8 +31,12 @@ TOTAL = 2.0**62  # steps that a sum over all records may have
 
 def on_grid(total: jax.Array, scale: Any) -> jax.Array:
     """The nearest whole number of grid steps, as a 64-bit integer."""
-    steps = jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST)
-    return jnp.round(steps).astype(jnp.int64)
+    return whole_steps(total, scale).steps.astype(jnp.int64)
+
+
+def whole_steps(total: jax.Array, scale: Any) -> WholeSteps:
+    """The same in double precision."""
+    return WholeSteps(jnp.round(jnp.clip(total.astype(jnp.float64) / (scale / GRID), -FURTHEST, FURTHEST)))
 
 
 def whole(contributions: jax.Array, scale: Any) -> jax.Array:
@@ -40,9 +44,9 @@ def whole(contributions: jax.Array, scale: Any) -> jax.Array:
     return jnp.sum(on_grid(contributions, scale), axis=0)
 
 
-def rounded(total: jax.Array, scale: Any, rounding: Rounding) -> jax.Array:
-    """In whole grid steps; as it is where nothing is promised."""
-    return total if rounding == NONE else on_grid(total, scale)
+def round_batch(total: jax.Array, scale: Any, rounding: Rounding) -> Any:
+    """The sum of a random batch in whole grid steps; as it is where nothing is promised."""
+    return total if rounding == NONE else whole_steps(total, scale)
 
 
 def finer(chunks: int) -> int:

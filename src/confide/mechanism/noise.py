@@ -31,7 +31,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -108,11 +108,20 @@ def normals(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jax.random.normal(key, shape, jnp.float64)
 
 
-def add_noise(total: jax.Array, scale: Any, units: jax.Array) -> jax.Array:
-    """The noisy sum, of standard deviation `scale`: total, an integer, and noise in whole grid steps.
+class WholeSteps(NamedTuple):
+    """The sum of a batch in grid steps: whole numbers of at most 2^51, which double precision holds exactly.
+    Conversions to integers and back would take a twentieth of a small step's time."""
 
-    Only here it becomes floating point.
+    steps: jax.Array
+
+
+def add_noise(total: jax.Array | WholeSteps, scale: Any, units: jax.Array) -> jax.Array:
+    """The noisy sum, of standard deviation `scale`: a total and noise, both in whole grid steps and added exactly.
+
+    Only here it becomes a floating point number that is not whole.
     """
+    if isinstance(total, WholeSteps):
+        return (total.steps + units) * (scale / GRID)
     assert jnp.issubdtype(total.dtype, jnp.integer), "a sum that was not rounded to the grid"
     return (total + units.astype(jnp.int64)).astype(jnp.float64) * (scale / GRID)
 

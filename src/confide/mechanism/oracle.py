@@ -125,8 +125,10 @@ def clipped_sum(sums: ClippedSum, prepared: Prepared, rounding: Rounding) -> Lay
             with single_precision():
                 return sums(query.position, batch, query.preconditioner_root, draw.masks).total
 
-        def finish(total: jax.Array) -> jax.Array:
-            return grid.rounded(total, query.scale, rounding)
+        def finish(total: jax.Array) -> jax.Array | noise.WholeSteps:
+            if draw.rows is None and rounding != noise.NONE:
+                return grid.on_grid(total, query.scale)  # of every chunk, and chunks are added as integers
+            return grid.round_batch(total, query.scale, rounding)
 
         total = sums.over(prepared.data, prepared.residual_threshold, draw.rows, found, draw.allowed, finish)
         return total, observed

@@ -8,8 +8,10 @@ booleans, indicators and levels, times `BINARY`, which add `BINARY`^2 for every 
 The mean absolute deviation of a column has a public prior, log-normal about a fifth of its half range. The next window
 is four times its 90% posterior quantile, with room for the noise of the middle.
 
-A count of records beyond 4, 8, 16, ... spreads follows. Where it stands out of its noise, the spread grows by what the
-tail adds to the variance, and `furthest` says how far out the tail reaches.
+A count of records beyond 4, 8, 16, ... spreads follows. Counts are taken as falling from bin to bin, so that the noise
+of a bin far out is no tail by itself. Where they stand out of their noise, the spread grows by what the tail adds to
+the variance, and `furthest` says how far out the tail reaches. A tail is at most as heavy as the mean absolute
+deviation, which was released before, allows.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ from confide.mechanism.query_grid import round_scale
 from confide.mechanism.sum_queries import SumQuery
 
 BINARY = 0.6  # what booleans, indicators and levels are multiplied by
+LEAST_VARIANCE = 0.03  # of levels and indicators, which are 0 or 1
 FIRST_TAIL = 4.0  # spreads
+SEEN_TAIL = 2.5  # standard deviations of the noise beyond which counts are a tail
+LIKELY_NOISE = 2.0  # standard deviations of it that are taken off the counts of a tail
+HEAVIEST_TAIL = 0.4  # share of a tail in the mean absolute deviation, which is .8 spreads in all
 PRIOR_MEDIAN, PRIOR_SPREAD = 0.2, 1.2  # of mean absolute deviations, over the half range
 DEVIATIONS = np.geomspace(1e-6, 1, 240)  # at which its posterior is computed
 
@@ -140,14 +146,18 @@ def locate(design: Design, multipliers: dict[str, float], number: float, ask: As
 def _place_rates(
     design: Design, binary: list[int], rates: np.ndarray, noise: float, center: np.ndarray, spread: np.ndarray
 ) -> None:
-    """Center and spread of booleans, indicators and levels. The variance has a floor where the noise hides the rate."""
+    """Center and spread of booleans, indicators and levels.
+
+    The variance has a floor where the noise hides the rate, and where a value is rare: the few rows that have it would
+    be so far out in standardised coordinates that they counted for little.
+    """
     for j, rate in zip(binary, rates, strict=True):
         if design.columns[j].kind == "boolean":
             rate = np.clip(rate, -1.0, 1.0)
-            variance = max(1 - rate**2, min(0.5, max(0.03, noise)))
+            variance = max(1 - rate**2, min(0.5, max(4 * LEAST_VARIANCE, noise)))
         else:
             rate = np.clip(rate, 0.0, 1.0)
-            variance = max(rate * (1 - rate), min(0.2, max(0.008, 0.6 * noise)))
+            variance = max(rate * (1 - rate), min(0.2, max(LEAST_VARIANCE, 0.6 * noise)))
         center[j], spread[j] = rate, math.sqrt(variance)
 
 
@@ -172,19 +182,43 @@ def _widen_by_tails(
     )  # fmt: skip
     counts = ask("tails", query).reshape(len(numeric), bins)
     for place, j in enumerate(numeric):
-        square = 1.0
-        for k in range(bins):
-            start = FIRST_TAIL * 2.0**k
-            if start >= largest[place]:
-                break
-            if counts[place, k] > 2 * noise:
-                furthest[j] = min(largest[place], 4 * start)
-                square += (counts[place, k] - noise) / number * (1.4 * start) ** 2
-            elif k == 0 and largest[place] > 12 and counts[place, k] + 1.5 * noise > 0.003 * number:
-                furthest[j] = 10.0
+        square, reach_of_tail = _describe_tail(counts[place], noise, number, float(largest[place]))
         spread[j] *= math.sqrt(square)
-        furthest[j] /= math.sqrt(square)
+        furthest[j] = reach_of_tail / math.sqrt(square)
     return _rounded(location._replace(spread=spread, furthest=furthest))
+
+
+def _describe_tail(counts: np.ndarray, noise: float, number: float, largest: float) -> tuple[float, float]:
+    """By what factor a tail raises the variance, and how many spreads out it reaches; both 1 where none is seen."""
+    starts = FIRST_TAIL * 2.0 ** np.arange(len(counts))
+    inside = starts < largest
+    counts, starts = counts[inside], starts[inside]
+    falling, sizes = fit_falling(counts)
+    seen = falling > SEEN_TAIL * noise / np.sqrt(sizes)
+    if not seen.any():
+        hidden = largest > 12 and counts.size > 0 and counts[0] + 1.5 * noise > 0.003 * number
+        return 1.0, 10.0 if hidden else 1.0
+    shares = np.where(seen, falling - LIKELY_NOISE * noise / np.sqrt(sizes), 0.0) / number
+    shares *= min(1.0, HEAVIEST_TAIL / float(shares @ (1.4 * starts)))
+    return 1.0 + float(shares @ np.square(1.4 * starts)), min(largest, 4 * float(starts[seen].max()))
+
+
+def fit_falling(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest sequence that does not rise, by least squares, and of how many values each of its entries is a mean.
+
+    >>> fit_falling(np.array([9.0, 1.0, 4.0, -2.0]))
+    (array([ 9. ,  2.5,  2.5, -2. ]), array([1, 2, 2, 1]))
+    """
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] < mean:
+            last, count = means.pop(), sizes.pop()
+            mean, size = (mean * size + last * count) / (size + count), size + count
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(means, sizes), np.repeat(sizes, sizes)
 
 
 def _rounded(location: Location) -> Location:

@@ -121,7 +121,7 @@ CASES += [("far rows", name) for name in ("logistic", "declared", "softmax", "po
 def test_canaries_show_a_missing_weight(how, name, monkeypatch):
     """A canary's row is a million times longer than those that count whole, and it adds the clip all the same."""
     BROKEN[how](monkeypatch)
-    found = confide.audit(fitted(name, steps=200, canaries=100))
+    found = confide.audit(fitted(name, steps=200, canaries=200))
     assert found.violated
     assert found.tests["pull"] < 1e-6
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from confide.inference.regression import moments
-from confide.inference.regression.outcomes import NODES, WEIGHTS, Counts, Numbers, TwoLabels
+from confide.inference.regression.outcomes import Counts, Numbers, TwoLabels
 from confide.inference.regression.program import Result
+from confide.inference.regression.slopes import Slopes, change_slopes, solve
 
 ROUNDS = 3  # in which the covariance and what is left open of J settle
 
@@ -47,62 +48,23 @@ def normal_posterior(result: Result) -> Gaussian:
 
 def draw(result: Result, count: int, rng: np.random.Generator) -> np.ndarray:
     """Coefficients in whitened coordinates, (count, coefficients)."""
-    posterior = normal_posterior(result)
+    posterior, prior = normal_posterior(result), result.prior
     d = len(posterior.mean)
     score_noise = rng.standard_normal((count, d)) @ np.linalg.cholesky(posterior.spread).T
-    prior_root = np.linalg.cholesky(result.prior.precision)
-    prior_noise = rng.standard_normal((count, d)) @ prior_root.T
-    scales = result.slope.draw_scales(count, rng)
-    slope = drawn = scales[:, :, None] * result.slope.matrix * scales[:, None, :]
+    prior_noise = rng.standard_normal((count, d)) @ np.linalg.cholesky(prior.precision).T
+    drawn = slope = Slopes(result.slope.matrix, result.slope.draw_scales(count, rng))
     weights = np.linalg.inv(posterior.spread)
-    rounds = 1 if isinstance(result.family, Numbers) else 3
-    right = result.prior.precision @ result.prior.mean + prior_noise
-    theta = np.zeros((count, d))
-    for turn in range(rounds):
+    precision = result.slope.matrix @ weights @ result.slope.matrix + prior.precision
+    usual = np.linalg.inv((precision + precision.T) / 2)
+    theta = np.tile(posterior.mean, (count, 1))
+    for turn in range(1 if isinstance(result.family, Numbers) else ROUNDS):
         # The mode of the posterior where the data and the prior mean are perturbed by their own noise.
-        weighted = slope @ weights
-        precision = weighted @ slope + result.prior.precision
-        target = slope @ result.position + result.sum + score_noise
-        total = np.einsum("kij,kj->ki", weighted, target) + right
-        theta = np.linalg.solve(precision, total[:, :, None])[:, :, 0]
-        if turn + 1 < rounds:
-            slope = slopes_at(result, (theta + result.position) / 2, drawn)
+        slope = drawn if turn == 0 else change_slopes(result, (theta + result.position) / 2, drawn)
+        target = slope.times(np.tile(result.position, (count, 1))) + result.sum + score_noise
+        right = slope.times(target @ weights) + prior.precision @ prior.mean + prior_noise
+        theta = solve(slope, weights, prior.precision, right, usual, theta)
     shift = rng.standard_normal((count, d)) @ moments.square_root(result.shift_covariance).T
     return theta + result.shift + shift
-
-
-def slopes_at(result: Result, positions: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """The slope at each position: that at the last query, changed as that of normal rows changes."""
-    base = _shape(result, result.position[None])
-    other = _shape(result, positions)
-    level = np.clip(other.level / base.level, 0.05, 20.0)
-    matrix = level[:, None, None] * slopes
-    matrix = matrix + other.bend[:, None, None] * other.along[:, :, None] * other.along[:, None, :]
-    old = base.bend[0] * np.outer(base.along[0], base.along[0])
-    matrix = matrix - level[:, None, None] * old
-    values, vectors = np.linalg.eigh(matrix)
-    least = 0.05 * level[:, None] * np.linalg.eigvalsh(slopes)[:, :1]
-    return (vectors * np.maximum(values, least)[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-
-
-class Shape(NamedTuple):
-    """The slope of normal rows is level (S + mean mean^T) + bend along along^T, and terms of first order."""
-
-    level: np.ndarray
-    bend: np.ndarray
-    along: np.ndarray
-
-
-def _shape(result: Result, positions: np.ndarray) -> Shape:
-    rows, family = result.frame.rows, result.family
-    along = positions @ rows.covariance
-    spread = np.sqrt(np.maximum(np.einsum("ki,ki->k", along, positions), 1e-10))
-    center = positions @ rows.mean + family.offset
-    eta = center[:, None] + spread[:, None] * NODES
-    terms = family.terms(eta, result.frame.norm, result.cut.clip)
-    height = np.minimum(1.0, result.cut.clip / (terms.largest * result.frame.norm)) * terms.slope
-    e0, e2 = height @ WEIGHTS, height @ (WEIGHTS * NODES**2)
-    return Shape(rows.number * e0, rows.number * (e2 - e0), along / spread[:, None])
 
 
 def to_coefficients(result: Result, theta: np.ndarray) -> np.ndarray:
@@ -128,4 +90,4 @@ def draw_scale(result: Result, count: int, rng: np.random.Generator) -> np.ndarr
     return result.frame.location.outcome_spread * np.abs(mean + np.sqrt(variance) * rng.standard_normal(count))
 
 
-__all__ = ["Counts", "TwoLabels", "draw", "draw_scale", "normal_posterior", "slopes_at", "to_coefficients"]
+__all__ = ["Counts", "TwoLabels", "draw", "draw_scale", "normal_posterior", "to_coefficients"]

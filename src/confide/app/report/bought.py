@@ -12,7 +12,7 @@ from confide.data.image_schema import Pictures
 from confide.data.schema import Schema
 from confide.inference.posterior import Posterior
 from confide.inference.power.planning import plan as forecast
-from confide.inference.regression import expectation, row_samples
+from confide.inference.regression import convergence, expectation, row_samples
 from confide.inference.regression.priors import prior_from_json
 from confide.inference.regression.release import RegressionRelease
 from confide.inference.summaries import from_json
@@ -56,6 +56,8 @@ def describe(posterior: Posterior, guarantee: Guarantee, schema: Schema | Pictur
 
 def _describe_regression(release: RegressionRelease, plan: dict[str, Any], guarantee: Guarantee) -> str:
     """By simulated runs on rows and outcomes that look like those that this run described."""
+    if not convergence.assess(release.result).converged:
+        return "This run released too little about its records to say what other budgets would have bought."
     limit = (plan.get("budget") or {}).get("epsilon", guarantee.epsilon)
     budgets = [pricing.gdp_mu(epsilon, guarantee.delta) for epsilon in (limit / 2, limit, 2 * limit)]
     half, same, double, free = (_median_width(release, mu, guarantee) for mu in (*budgets, math.inf))

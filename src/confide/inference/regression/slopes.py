@@ -51,7 +51,8 @@ class Slopes(NamedTuple):
     def one(self, place: int) -> np.ndarray:
         """J_k as a matrix."""
         d = len(self.matrix)
-        chosen = Slopes(self.matrix, np.tile(self.scales[place], (d, 1)), _pick(self.level, place))
+        level = float(np.broadcast_to(self.level, len(self.scales))[place])
+        chosen = Slopes(self.matrix, np.tile(self.scales[place], (d, 1)), level)
         matrix = chosen.times(np.eye(d))
         if self.bend is None:
             return matrix
@@ -61,10 +62,6 @@ class Slopes(NamedTuple):
             bend.old_along, np.full(d, bend.share[place]),
         )  # fmt: skip
         return matrix + repeated.times(np.eye(d))
-
-
-def _pick(level: np.ndarray | float, place: int) -> float:
-    return float(np.broadcast_to(level, place + 1)[place]) if np.ndim(level) == 0 else float(np.asarray(level)[place])
 
 
 def change_slopes(result: Result, positions: np.ndarray, drawn: Slopes) -> Slopes:
